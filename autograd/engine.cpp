@@ -194,9 +194,8 @@ class Pass {
     for (Node* node : order_) {
       node->is_left_out = true;
     }
-    for (GradTarget& target : *targets_) {
-      target.is_reached = target.node->pass.load(std::memory_order_relaxed) == this;
-      if (target.is_reached) {
+    for (const GradTarget& target : *targets_) {
+      if (target.node->pass.load(std::memory_order_relaxed) == this) {
         target.node->is_left_out = false;
       }
     }
@@ -217,7 +216,7 @@ class Pass {
   // The gradients of targets are what hooks see last.
   void listen_to_targets() {
     for (const GradTarget& target : *targets_) {
-      if (!target.is_reached) {
+      if (target.node->pass.load(std::memory_order_relaxed) != this) {
         continue;
       }
       Output& out = target.node->output(target.output);
@@ -236,11 +235,21 @@ class Pass {
       return;
     }
     bool any = false;
+    bool is_zero = false;
     for (std::uint32_t i = 0; i < node.num_outputs(); ++i) {
       Output& out = node.output(i);
       if (out.has_gradient()) {
         any = true;
         apply_hooks(out);
+      } else if (out.grad.is_zero) {
+        is_zero = true;
+        note_zero(node, i);
+      }
+    }
+    if (is_zero && !any) {
+      Gradients gradients(node, targets_ != nullptr);
+      for (std::uint32_t i = 0; i < node.num_edges(); ++i) {
+        gradients.give_zero(i);
       }
     }
     if (any && (targets_ == nullptr || leads_on(node))) {
@@ -256,13 +265,21 @@ class Pass {
         throw;
       }
     }
-    for (std::uint32_t i = 0; i < node.num_outputs() && any; ++i) {
+    for (std::uint32_t i = 0; i < node.num_outputs() && (any || is_zero); ++i) {
       node.output(i).grad.clear();
     }
     if (!retain_graph_) {
       node.release();
     }
     settle_inputs(node);
+  }
+
+  void note_zero(const Node& node, std::uint32_t output) {
+    if (targets_ != nullptr) {
+      for (GradTarget& target : *targets_) {
+        target.is_zero = target.is_zero || (target.node == &node && target.output == output);
+      }
+    }
   }
 
   void settle_inputs(Node& node) {
@@ -306,12 +323,17 @@ class Pass {
       if (Output& out = leaf.output(0); out.has_gradient()) {
         apply_hooks(out);
         out.grad.clear();
+      } else if (out.grad.is_zero) {
+        note_zero(leaf, 0);
       }
       return;
     }
     if (Output& out = leaf.output(0); out.has_gradient()) {
       apply_hooks(out);
       leaf.deliver(out.gradient(), out.grad.owned);
+      out.grad.clear();
+    } else if (out.grad.is_zero) {
+      leaf.add_zero();
       out.grad.clear();
     }
     leaf.complete();

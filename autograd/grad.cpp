@@ -91,17 +91,21 @@ class GraphPass {
   void run() {
     for (Node* node : order_) {
       State& state = states_.at(node);
-      if (!state.is_useful || std::ranges::none_of(state.gradients, &Tensor::defined)) {
+      const bool any = std::ranges::any_of(state.gradients, &Tensor::defined);
+      if (!state.is_useful || !(any || state.has_zero)) {
         continue;
       }
       apply_hooks(*node, state);
-      for (const GradTarget& target : targets_) {
+      for (GradTarget& target : targets_) {
         if (target.node == node) {
           *target.gradient = state.gradients[target.output];
+          target.is_zero = !target.gradient->defined() && state.zeros[target.output];
         }
       }
-      if (leads_on(*node)) {
+      if (any && leads_on(*node)) {
         apply(*node, state);
+      } else if (!any) {
+        pass_zero_on(*node);
       }
       state.gradients.clear();
     }
@@ -110,13 +114,16 @@ class GraphPass {
  private:
   struct State {
     bool is_useful = false;
+    bool has_zero = false;
     std::vector<Tensor> gradients;  // of each result
+    std::vector<bool> zeros;        // results whose gradient is 0 where it is undefined
   };
 
   void find(Node& node) {
     const auto [state, is_new] = states_.try_emplace(&node);
     if (is_new) {
       state->second.gradients.resize(node.num_outputs());
+      state->second.zeros.resize(node.num_outputs());
       order_.push_back(&node);
     }
   }
@@ -124,6 +131,19 @@ class GraphPass {
   void add(Node& node, std::uint32_t output, const Tensor& gradient) {
     Tensor& sum = states_.at(&node).gradients[output];
     sum = sum.defined() ? sum + gradient : gradient;
+  }
+
+  void add_zero(Node& node, std::uint32_t output) {
+    State& state = states_.at(&node);
+    state.zeros[output] = state.has_zero = true;
+  }
+
+  void pass_zero_on(Node& node) {
+    for (std::uint32_t i = 0; i < node.num_edges(); ++i) {
+      if (leads_on(node, i)) {
+        add_zero(*node.edge(i).node, node.edge(i).output);
+      }
+    }
   }
 
   bool leads_on(Node& node, std::uint32_t i) {
@@ -140,9 +160,9 @@ class GraphPass {
   }
 
   void mark_useful() {
-    for (GradTarget& target : targets_) {
+    for (const GradTarget& target : targets_) {
       if (const auto found = states_.find(target.node); found != states_.end()) {
-        found->second.is_useful = target.is_reached = true;
+        found->second.is_useful = true;
       }
     }
     for (auto node = order_.rbegin(); node != order_.rend(); ++node) {
@@ -175,12 +195,11 @@ class GraphPass {
   }
 
   void apply(Node& node, const State& state) {
-    std::vector<Tensor> inputs(node.num_edges());
-    std::vector<bool> wanted(node.num_edges());
+    std::vector<GradientGraph::Input> inputs(node.num_edges());
     for (std::uint32_t i = 0; i < node.num_edges(); ++i) {
-      wanted[i] = leads_on(node, i);
+      inputs[i].wanted = leads_on(node, i);
     }
-    GradientGraph gradients(node, state.gradients, inputs, wanted);
+    GradientGraph gradients(node, state.gradients, inputs);
     try {
       node.apply_graph(gradients);
     } catch (Error& error) {
@@ -189,8 +208,10 @@ class GraphPass {
     }
     for (std::uint32_t i = 0; i < node.num_edges(); ++i) {
       const Edge& edge = node.edge(i);
-      if (inputs[i].defined()) {
-        add(*edge.node, edge.output, inputs[i]);
+      if (inputs[i].gradient.defined()) {
+        add(*edge.node, edge.output, inputs[i].gradient);
+      } else if (inputs[i].wanted && inputs[i].is_zero) {
+        add_zero(*edge.node, edge.output);
       }
     }
   }
@@ -235,6 +256,11 @@ void GradientGraph::give_by(const Tensor& result, const std::vector<std::pair<st
       give(inputs[i].first, gradients[i]);
     }
   }
+  for (const GradTarget& target : targets) {
+    if (target.is_zero) {
+      give_zero(inputs[static_cast<std::size_t>(target.gradient - gradients.data())].first);
+    }
+  }
 }
 
 std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs, const GradOptions& options) {
@@ -269,7 +295,7 @@ std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor
     run_gradients(*root, targets, options.retain_graph.value_or(false));
   }
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (!gradients[i].defined() && targets[i].is_reached) {
+    if (!gradients[i].defined() && targets[i].is_zero) {
       gradients[i] = zeros_like(inputs[i]);
     }
     check<AutogradError>(

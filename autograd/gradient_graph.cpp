@@ -66,7 +66,8 @@ Tensor GradientGraph::result(const Saved& saved, std::uint32_t i) const {
 void GradientGraph::give(std::uint32_t i, const Tensor& gradient) {
   if (wants(i)) {
     const Tensor fitting = sum_to_size(gradient, input_sizes(i)).to(input_dtype(i));
-    inputs_[i] = inputs_[i].defined() ? inputs_[i] + fitting : fitting;
+    Tensor& sum = inputs_[i].gradient;
+    sum = sum.defined() ? sum + fitting : fitting;
   }
 }
 

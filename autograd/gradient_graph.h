@@ -17,16 +17,21 @@ namespace tandem::inline v0::autograd {
 /// create_graph. Both must compute the same.
 class GradientGraph {
  public:
-  /// The gradients of inputs are added to `inputs`, one for each edge of `node`; only those are computed that are
-  /// `wanted`.
-  GradientGraph(Node& node, const std::vector<Tensor>& outputs, std::vector<Tensor>& inputs,
-                const std::vector<bool>& wanted) noexcept
-      : node_(node), outputs_(outputs), inputs_(inputs), wanted_(wanted) {}
+  /// The gradient of an input.
+  struct Input {
+    Tensor gradient{};
+    bool wanted = false;
+    bool is_zero = false;  // while `gradient` is undefined
+  };
+
+  /// The gradients of the wanted inputs are added to `inputs`, which has one for each edge of `node`.
+  GradientGraph(Node& node, const std::vector<Tensor>& outputs, std::vector<Input>& inputs) noexcept
+      : node_(node), outputs_(outputs), inputs_(inputs) {}
 
   const char* op() const noexcept { return node_.op(); }
   /// The gradient of result `i`; undefined if nothing depended on it.
   const Tensor& output(std::uint32_t i = 0) const { return outputs_[i]; }
-  bool wants(std::uint32_t i) const noexcept { return wanted_[i]; }
+  bool wants(std::uint32_t i) const noexcept { return inputs_[i].wanted; }
   const Shape& input_sizes(std::uint32_t i) const noexcept { return target(i).sizes; }
   DType input_dtype(std::uint32_t i) const noexcept { return target(i).dtype; }
   /// Input `i`, whose elements were saved, with the history that it had.
@@ -39,6 +44,8 @@ class GradientGraph {
   Tensor constant(const Saved& saved) const { return Tensor(saved.get(*this)); }
   /// Adds to the gradient of input `i`. What the op has broadcast is summed up.
   void give(std::uint32_t i, const Tensor& gradient);
+  /// The gradient of input `i` is 0. What lies before it is not computed either.
+  void give_zero(std::uint32_t i) noexcept { inputs_[i].is_zero = true; }
   /// Gives the gradients of these inputs by a formula: `result` is what the op computes, by ops that have second
   /// derivatives, from `inputs`, each an alias(). Weights other than these may take part.
   void give_by(const Tensor& result, const std::vector<std::pair<std::uint32_t, Tensor>>& inputs);
@@ -49,8 +56,7 @@ class GradientGraph {
 
   Node& node_;
   const std::vector<Tensor>& outputs_;
-  std::vector<Tensor>& inputs_;
-  const std::vector<bool>& wanted_;
+  std::vector<Input>& inputs_;
 };
 
 /// Whether a closure is called to build a graph.

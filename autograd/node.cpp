@@ -315,6 +315,15 @@ void Leaf::deliver(const detail::View& gradient, bool owned) {
   detail::copy(to.view, gradient, to.accumulate);
 }
 
+void Leaf::add_zero() {
+  if (touched_) {
+    return;
+  }
+  if (const Destination to = destination(); to.accumulate == Accumulate::no) {
+    detail::fill(to.view, 0);
+  }
+}
+
 // Gradients step after step, and the same values: a weight that nobody trains. Data would be new in each step.
 void Leaf::note_reached() {
   const std::uint64_t step = optimizer_steps;

@@ -64,12 +64,13 @@ struct GradBuffer {
   bool as_noted = false;              // all of the gradient was written as the output's note asks
   bool is_one = false;                // every element is 1: `view` is undefined until somebody reads it
   bool answered = false;              // the output's note holds an answer of this pass
+  bool is_zero = false;               // without `view`: what arrived is 0, and nobody computed it
   const Node* prepared_by = nullptr;  // has the memory before its turn, see Gradients::prepare()
 
   /// Forgets everything. Sizes that nobody reads stay.
   void clear() noexcept {
     view.storage = nullptr;
-    owned = as_noted = is_one = answered = false;
+    owned = as_noted = is_one = answered = is_zero = false;
     prepared_by = nullptr;
   }
 };
@@ -289,6 +290,8 @@ class Leaf final : public Node {
   detail::View prepare(const Node& node);
   /// Whether destination() will return the memory that prepare() gave `node`, without a gradient that is there.
   bool is_prepared(const Node& node) const noexcept { return prepared_by_ == &node && !fresh_; }
+  /// Adds 0, if this pass has added nothing yet.
+  void add_zero();
   /// Adds a finished gradient; takes it over without a copy when it is owned and there is no home.
   void deliver(const detail::View& gradient, bool owned);
   /// All contributions of this pass have arrived.
@@ -369,6 +372,12 @@ class Gradients {
   }
   const Shape& input_sizes(std::uint32_t i) const noexcept { return target(i).sizes; }
   DType input_dtype(std::uint32_t i) const noexcept { return target(i).dtype; }
+  /// The gradient of input `i` is 0, as on the flat part of a function. What lies before it is not computed either.
+  void give_zero(std::uint32_t i) noexcept {
+    if (wants(i)) {
+      target(i).grad.is_zero = true;
+    }
+  }
   /// Memory for input i's gradient; must be written completely (or added to). Once per input.
   Destination destination(std::uint32_t i);
   /// Whether postpone() may replace destination(): input `i` is a weight, and nobody but its optimiser waits for the
@@ -424,8 +433,8 @@ Node* history_of(const detail::TensorImpl& impl, const char* op);
 struct GradTarget {
   Node* node;
   std::uint32_t output;
-  Tensor* gradient;         // undefined unless a gradient arrives
-  bool is_reached = false;  // set if the pass leads there, even if it brings no gradient: then that is 0
+  Tensor* gradient;      // undefined unless a gradient arrives
+  bool is_zero = false;  // set instead if only zeros arrive, which nobody computes
 };
 /// Computes the gradients of `targets` from `root`, whose result has the gradient 1. Leaves keep theirs as they are.
 void run_gradients(Node& root, std::vector<GradTarget>& targets, bool retain_graph);

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstddef>
-#include <optional>
 #include <vector>
 
 #include <tandem/kernels/pointwise.h>
@@ -10,9 +9,9 @@
 
 namespace tandem::inline v0::kernels {
 
-/// Element-wise launches, one behind the other, that walk over equally many elements in memory that is dense. One by
-/// one, each brings its tensors from memory. Computed a piece of the elements at a time, what one launch has read or
-/// written is still in the cache for the next; the bits are the same. On CPUs.
+/// Element-wise launches on a CPU, one behind the other, that walk over equally many elements in memory that is dense.
+/// One by one, each brings its tensors from memory. A run computes a piece of the elements at a time, so that what one
+/// launch has read or written is still in the cache for the next. The bits are the same.
 class PointwiseRun {
  public:
   /// Whether a launch can be part of a run: dense, and of several pieces.

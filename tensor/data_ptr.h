@@ -27,8 +27,8 @@ const T* const_data_ptr(const Tensor& tensor) {
 }
 
 /// The first element for a kernel that writes: the result of empty(), or a tensor that is changed in place. It bumps
-/// the version, so autograd notices the change. Throws ShapeError as const_data_ptr(), and for elements that share
-/// memory.
+/// the version, so autograd notices the change. Throws ShapeError as const_data_ptr(), and AutogradError for memory
+/// that a replica only reads.
 inline void* mutable_data_ptr(const Tensor& tensor) {
   return detail::dense_data_for_writing("mutable_data_ptr", tensor, std::nullopt);
 }

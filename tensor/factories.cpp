@@ -287,6 +287,7 @@ Tensor from_foreign(const char* op, void* data, DType dtype, const Shape& sizes,
   View view;
   const std::size_t bytes = any ? static_cast<std::size_t>(last + 1) * item_size(dtype) : 0;
   view.storage = Storage::adopt(data, bytes, device, std::move(deleter));
+  view.storage->set_foreign();
   view.dtype = dtype;
   view.sizes = sizes;
   view.strides = strides;

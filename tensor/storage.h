@@ -69,6 +69,9 @@ class TANDEM_API Storage final : public core::RefCounted {
   /// the storage.
   void set_guard(StorageGuard* guard) const noexcept;
   bool is_alias() const noexcept { return alias_; }
+  /// Whether the program has the memory, too, as that of from_blob().
+  bool is_foreign() const noexcept { return foreign_; }
+  void set_foreign() const noexcept { foreign_ = true; }
 
   /// Grows with every in-place change; values saved for a backward pass remember it.
   std::uint32_t version() const noexcept {
@@ -113,6 +116,7 @@ class TANDEM_API Storage final : public core::RefCounted {
   bool own_stream_ = false;
   bool adopted_ = false;  // the deleter is stored after the header
   bool alias_ = false;    // an alias of the parent for another device
+  mutable bool foreign_ = false;
   mutable std::atomic<std::uint32_t> leaves_{0};
   Device device_;
   std::byte* data_;

@@ -77,7 +77,9 @@ Tensor operator-(const Tensor& a, const Tensor& b) {
     return [](auto& g) {
       if constexpr (is_graph<decltype(g)>) {
         g.give(0, g.output());
-        g.give(1, -g.output());
+        if (g.wants(1)) {
+          g.give(1, -g.output());
+        }
       } else {
         pointwise_gradient(g, 0, PointwiseOp::copy, {&g.output()});
         pointwise_gradient(g, 1, PointwiseOp::neg, {&g.output()});
@@ -310,8 +312,12 @@ Tensor extreme_of(const char* op, PointwiseOp kernel, const Tensor& a, const Ten
         const Tensor y = g.constant(b);
         const DType dtype = x.dtype();
         const Tensor half = (x == y).to(dtype) * 0.5;  // equal elements share the gradient
-        g.give(0, g.output() * ((max ? x > y : x < y).to(dtype) + half));
-        g.give(1, g.output() * ((max ? y > x : y < x).to(dtype) + half));
+        if (g.wants(0)) {
+          g.give(0, g.output() * ((max ? x > y : x < y).to(dtype) + half));
+        }
+        if (g.wants(1)) {
+          g.give(1, g.output() * ((max ? y > x : y < x).to(dtype) + half));
+        }
         return;
       } else {
         const View* x = &a.get(g);

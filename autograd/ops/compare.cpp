@@ -83,8 +83,12 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
     return [condition = Saved(condition)](auto& g) {
       if constexpr (is_graph<decltype(g)>) {
         const Tensor chosen = g.constant(condition);
-        g.give(0, where(chosen, g.output(), 0));
-        g.give(1, where(chosen, 0, g.output()));
+        if (g.wants(0)) {
+          g.give(0, where(chosen, g.output(), 0));
+        }
+        if (g.wants(1)) {
+          g.give(1, where(chosen, 0, g.output()));
+        }
       } else {
         const View& grad = g.output();
         const View zero = scalar_view(0, grad);

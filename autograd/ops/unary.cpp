@@ -88,7 +88,9 @@ Tensor times_slope(const Function& function, const Tensor& g, const Tensor& v, d
         if (h.wants(0)) {
           h.give(0, times_slope(function, h.output(), at, scalars));
         }
-        if (h.wants(1) && !bend.is_flat()) {
+        if (bend.is_flat()) {
+          h.give_zero(1);
+        } else if (h.wants(1)) {
           const Tensor g_again = h.input(0, factor);
           h.give(1, bend.is_one               ? h.output() * g_again
                     : bend.formula == nullptr ? scale_product(h.output(), g_again, at, bend.factor)
@@ -96,11 +98,14 @@ Tensor times_slope(const Function& function, const Tensor& g, const Tensor& v, d
         }
       } else {
         pointwise_gradient(h, 0, function.backward, {&h.output(), &v.get(h)}, scalars);
-        if (h.wants(1) && bend.is_one) {
+        if (bend.is_flat()) {
+          h.give_zero(1);
+        } else if (h.wants(1) && bend.is_one) {
           pointwise_gradient(h, 1, PointwiseOp::mul, {&h.output(), &factor.get(h)});
-        } else if (h.wants(1) && !bend.is_flat()) {
+        } else if (h.wants(1)) {
           const Tensor at(v.get(h));
-          const Tensor slope = bend.formula == nullptr ? at : bend.formula(at, scalars);
+          // An AutocastScope may raise a formula.
+          const Tensor slope = bend.formula == nullptr ? at : bend.formula(at, scalars).to(at.dtype());
           pointwise_gradient(h, 1, PointwiseOp::scaled_product, {&h.output(), &factor.get(h), &slope.raw()},
                              {.s = bend.formula == nullptr ? bend.factor : 1});
         }

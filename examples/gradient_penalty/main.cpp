@@ -73,8 +73,7 @@ std::string draw(const nn::Sequential& critic, const Tensor& drawn) {
 }
 
 int gradient_penalty_main(int argc, char** argv) {
-  constexpr std::int64_t kSteps = 200;      // of the generator, in an epoch
-  constexpr std::int64_t kCriticSteps = 5;  // for each of them
+  constexpr std::int64_t kSteps = 200, kCriticSteps = 5;  // of the generator in an epoch; of the critic for each
   constexpr std::int64_t kDrawn = 2000;
   constexpr double kPenalty = 0.1;  // its weight, as for the toys of the paper
   example::PlainOptions options{.epochs = 20, .batch_size = 256, .lr = 1e-3};
@@ -119,7 +118,8 @@ int gradient_penalty_main(int argc, char** argv) {
   Quality found = quality(drawing(kDrawn));
   for (const std::int64_t epoch : run.epochs(options.epochs)) {
     progress.start_epoch(epoch + 1, options.epochs);
-    for (std::int64_t i = run.steps() - epoch * kSteps; i < kSteps; ++i) {
+    progress.advance(run.steps() - epoch * kSteps);  // made before an interruption
+    while (run.steps() < (epoch + 1) * kSteps) {
       for (std::int64_t k = 0; k < kCriticSteps; ++k) {
         critic_step();
       }

@@ -111,7 +111,8 @@ int heat_equation(int argc, char** argv) {
   double error = relative_error(u, test);
   for (const std::int64_t epoch : run.epochs(options.epochs)) {
     progress.start_epoch(epoch + 1, options.epochs);
-    for (std::int64_t i = run.steps() - epoch * kSteps; i < kSteps; ++i) {
+    progress.advance(run.steps() - epoch * kSteps);  // made before an interruption
+    while (run.steps() < (epoch + 1) * kSteps) {
       const Tensor loss = step(rand({options.batch_size, 2}));
       schedule.step();
       progress.advance(1);

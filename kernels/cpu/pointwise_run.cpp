@@ -15,6 +15,8 @@ namespace {
 
 // Elements of a piece: those of a dozen tensors stay in a second-level cache. Pieces end where vector loops do.
 constexpr std::int64_t kPiece = 2048;
+// More tensors than so many launches have would not stay there.
+constexpr std::size_t kMostLaunches = 16;
 // From here on a run is faster than its launches one by one.
 constexpr std::int64_t kLeast = 2 * kPiece;
 
@@ -69,7 +71,7 @@ bool PointwiseRun::fits(const Pointwise& launch) {
 }
 
 bool PointwiseRun::join(const Pointwise& next) {
-  if (!fits(next) || next.loop.sizes[0] != launches_.front().loop.sizes[0] ||
+  if (launches_.size() == kMostLaunches || !fits(next) || next.loop.sizes[0] != launches_.front().loop.sizes[0] ||
       !std::ranges::all_of(launches_,
                            [&](const Pointwise& launch) { return is_apart(launch, next) && is_apart(next, launch); })) {
     return false;

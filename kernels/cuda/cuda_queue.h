@@ -20,9 +20,9 @@ namespace tandem::inline v0::kernels {
 
 class Queue;
 
-/// The way of a program's own kernel onto a GPU: its run(OnCuda, ...), in a .cu file, makes one and launches through
-/// it. The context's GPU is CUDA's current one while the object lives. Nothing may wait for the GPU meanwhile, because
-/// the launches may be captured.
+/// Launches a program's own kernel on a GPU: its run(OnCuda, ...), in a .cu file, makes a CudaQueue. The context's GPU
+/// is CUDA's current one while the object lives. Nothing may wait for the GPU meanwhile, because the launches may be
+/// captured.
 class TANDEM_API CudaQueue {
  public:
   explicit CudaQueue(Context& context);
@@ -37,7 +37,8 @@ class TANDEM_API CudaQueue {
   /// Blocks of a grid whose threads walk over all items: enough to fill the GPU, no more than there is work for, and at
   /// least one.
   unsigned int blocks_for(std::int64_t items, int items_per_block) const noexcept;
-  /// GPU memory for this call of run() alone, aligned to 256 bytes; the stream's next kernel may overwrite it.
+  /// GPU memory for the launches of this call of run(), aligned to 256 bytes. Ask once, for all of it: a second call
+  /// may return the same memory.
   void* workspace(std::size_t bytes) const;
   /// What a kernel that draws random numbers gets of Generator::state(): by value, or from memory in a captured step.
   StepArgument step(const StepState* state) const;
@@ -52,7 +53,13 @@ class TANDEM_API CudaQueue {
     config.blockDim = threads;
     config.dynamicSmemBytes = shared;
     config.stream = stream();
-    launch(name, [&] { return cudaLaunchKernelEx(&config, kernel, arguments...); });
+    launch(name, [&] {
+      const cudaError_t status = cudaLaunchKernelEx(&config, kernel, arguments...);
+      if (status != cudaSuccess) {
+        cudaGetLastError();  // a failure is thrown, or made good by another try; it is not found a second time
+      }
+      return status;
+    });
   }
 
  private:

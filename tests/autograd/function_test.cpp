@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <vector>
 
@@ -6,6 +7,7 @@
 
 #include <tandem/autograd/function.h>
 #include <tandem/autograd/grad.h>
+#include <tandem/tensor/factories.h>
 
 #include "leaves.h"
 #include "support/message.h"
@@ -63,6 +65,16 @@ struct KeepsItsGradient : Function<KeepsItsGradient> {
   static Tensor backward(Context&, const Tensor& grad) {
     kept = grad * 2;
     return kept;
+  }
+};
+
+struct GivesABuffer : Function<GivesABuffer> {
+  static inline double buffer[3];
+  static Tensor forward(Context&, const Tensor& x) { return x * 2; }
+  static Tensor backward(Context&, const Tensor& grad) {
+    const std::vector<double> values = (grad * 2).to_vector<double>();
+    std::copy(values.begin(), values.end(), buffer);
+    return from_blob(buffer, {3});
   }
 };
 
@@ -136,6 +148,13 @@ TEST(OwnFunction, GivesAwayNoGradientThatSomebodyElseHas) {
   }
   EXPECT_THAT(x.grad().to_vector<double>(), Each(6));
   KeepsItsGradient::kept = Tensor();
+
+  x.zero_grad();
+  for (int pass = 0; pass < 2; ++pass) {
+    (GivesABuffer::apply(x) + x).sum().backward();
+    EXPECT_THAT(GivesABuffer::buffer, Each(2));
+  }
+  EXPECT_THAT(x.grad().to_vector<double>(), Each(6));
 
   x.zero_grad();
   const Tensor y = x * 1;

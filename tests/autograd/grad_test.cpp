@@ -160,6 +160,33 @@ TEST(Grad, IsZeroWhereTheWayThereIsFlat) {
   }
 }
 
+TEST(Grad, BehindFlatSlopesGivesLeavesZerosThatNobodyComputes) {
+  nn::Sequential model(nn::Linear(3, 4), nn::ReLU(), nn::Linear(4, 4), nn::ReLU(), nn::Linear(4, 1));
+  const Tensor x = randn({5, 3}).requires_grad_();
+  const auto [dx] = grad(model(x).sum(), std::array{x}, {.create_graph = true});
+  Launches launches;
+  core::ThreadState state = core::thread_state();
+  state.observer = &launches;
+  {
+    const core::ThreadStateScope scope(state);
+    dx.pow(2).sum().backward();
+  }
+  EXPECT_EQ(launches.counts["matmul"], 5) << "of the three products of dx; none of those of the forward pass";
+  const std::vector<Tensor> parameters = model.parameters();
+  EXPECT_GT(parameters[0].grad().norm().item(), 0);
+  EXPECT_EQ(parameters[1].grad().norm().item(), 0) << "a bias shifts no slope";
+  EXPECT_EQ(x.grad().norm().item(), 0);
+}
+
+TEST(Grad, OfAResultThatTakesNoPartIsNamedThoughItsNeighbourDoes) {
+  const Tensor x = f64({-1, 2});
+  const std::vector<Tensor> parts = relu(x).split(1, 0);
+  EXPECT_EQ(
+      message_of<AutogradError>([&] { grad(parts[0].sum(), std::array{parts[1]}, {.create_graph = true}); }),
+      "grad: input 0 [1] takes no part in the outputs; leave it out, or pass {.allow_unused = true} for an undefined "
+      "gradient");
+}
+
 TEST(Grad, MayBeMixedWithBackward) {
   nn::Sequential model(nn::Linear(3, 4), nn::ReLU(), nn::Linear(4, 1));
   const Tensor x = randn({5, 3});
@@ -212,16 +239,26 @@ TEST(Grad, IsCapturedWithItsStep) {
 }
 
 TEST(Grad, OfAnAutocastForwardPassHasTheTypesOfItsInputs) {
-  nn::Sequential model(nn::Linear(4, 8), nn::Tanh(), nn::Linear(8, 1));
-  const Tensor x = randn({16, 4}).requires_grad_();
-  const auto slope = [&] { return grad(model(x).sum(), std::array{x}, {.create_graph = true})[0]; };
-  const Tensor exact = slope();
-  const AutocastScope autocast(DType::bf16);
-  const Tensor rough = slope();
-  EXPECT_EQ(rough.dtype(), DType::f32);
-  EXPECT_LT((rough - exact).norm().item(), 0.02 * exact.norm().item());
-  rough.pow(2).mean().backward();
-  EXPECT_EQ(model.parameters().front().grad().dtype(), DType::f32);
+  const auto expect_types = [](nn::Sequential model) {
+    const Tensor x = randn({16, 4}).requires_grad_();
+    const auto slope = [&] { return grad(model(x).sum(), std::array{x}, {.create_graph = true})[0]; };
+    const Tensor weight = model.parameters().front();
+    const Tensor exact = slope();
+    exact.pow(2).mean().backward();
+    const Tensor exact_grad = weight.grad().clone();
+    weight.zero_grad();
+    const AutocastScope autocast(DType::bf16);
+    const Tensor rough = slope();
+    EXPECT_EQ(rough.dtype(), DType::f32);
+    EXPECT_LT((rough - exact).norm().item(), 0.02 * exact.norm().item());
+    rough.pow(2).mean().backward();
+    EXPECT_EQ(weight.grad().dtype(), DType::f32);
+    EXPECT_LT((weight.grad() - exact_grad).norm().item(), 0.05 * exact_grad.norm().item());
+  };
+  manual_seed(4);
+  expect_types(nn::Sequential(nn::Linear(4, 8), nn::Tanh(), nn::Linear(8, 1)));
+  expect_types(nn::Sequential(nn::Linear(4, 8), nn::GELU(), nn::Linear(8, 1)));
+  expect_types(nn::Sequential(nn::Linear(4, 8), nn::ELU(), nn::Linear(8, 1)));
 }
 
 TEST(HessianVectorProduct, IsThatOfTheHessian) {

@@ -50,7 +50,8 @@ Ops whose call is not plain from their attributes:
                            "pos_weight"; binary_cross_entropy_with_logits likewise
 
 matrix.json: see matrix.py. training.json, schedules.json and init.json: see the functions of those names in
-training.py. mixed_precision.json: see mixed_precision.py; it needs PyTorch 2.3. second.json: see second.py; it reads the other files.
+training.py. mixed_precision.json: see mixed_precision.py; it needs PyTorch 2.3. second.json: see second.py; it reads the other
+files.
 """
 
 import math

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Tests the installed package as users see it. usage: package_test.sh CASE. The environment gives SOURCE and BUILD
-# (tandem's sources and a build folder), WORK (a folder to write in), CXX, and BUILD's options: LIBDIR, SHARED and CUDA.
+# (tandem's sources and a build folder), WORK (a folder to write in), CXX, NVCC, and BUILD's options: LIBDIR, SHARED and CUDA.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
@@ -47,14 +47,17 @@ case_own_kernel() {
   local folder=$WORK/own_kernel options=()
   rm -rf "$folder"
   if [[ $CUDA == ON ]]; then
-    options=(-DCMAKE_CUDA_ARCHITECTURES=90 -DCMAKE_CUDA_COMPILER="$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")
+    options=(-DCMAKE_CUDA_ARCHITECTURES=90 -DCMAKE_CUDA_COMPILER="$NVCC")
   fi
   quietly cmake -S "$prefix/share/doc/tandem/examples/own_kernel" -B "$folder" -G Ninja -DCMAKE_CXX_COMPILER="$CXX" \
     -DCMAKE_PREFIX_PATH="$prefix" "${options[@]}"
   quietly cmake --build "$folder"
   [[ $CUDA != ON ]] || nm -C "$folder/own_kernel" | grep "run<float>(tandem::v0::kernels::OnCuda" >"$output" ||
     fail "own_kernel has no half for GPUs"
-  "$folder/own_kernel"
+  LD_LIBRARY_PATH=$prefix/$LIBDIR "$folder/own_kernel"
+  if [[ $CUDA == ON ]] && nvidia-smi >/dev/null 2>&1; then
+    LD_LIBRARY_PATH=$prefix/$LIBDIR "$folder/own_kernel" cuda:0
+  fi
 }
 
 # The package must not ask for libraries that only tandem's own build needs.
