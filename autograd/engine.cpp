@@ -238,12 +238,12 @@ class Pass {
     bool is_zero = false;
     for (std::uint32_t i = 0; i < node.num_outputs(); ++i) {
       Output& out = node.output(i);
+      write_seen_zero(out);
       if (out.has_gradient()) {
         any = true;
         apply_hooks(out);
-      } else if (out.grad.is_zero) {
-        is_zero = true;
-        note_zero(node, i);
+      } else {
+        is_zero = is_zero || out.grad.is_zero;
       }
     }
     if (is_zero && !any) {
@@ -274,11 +274,13 @@ class Pass {
     settle_inputs(node);
   }
 
-  void note_zero(const Node& node, std::uint32_t output) {
-    if (targets_ != nullptr) {
-      for (GradTarget& target : *targets_) {
-        target.is_zero = target.is_zero || (target.node == &node && target.output == output);
-      }
+  // A zero that nobody computed is written for who looks at the gradient: hooks, which targets have, too.
+  void write_seen_zero(Output& out) {
+    if (out.grad.is_zero && !out.has_gradient() && (out.hooks || (out.retained && targets_ == nullptr))) {
+      detail::View zero = detail::empty_view(out.sizes, out.dtype, out.device);
+      detail::fill(zero, 0);
+      out.grad.view = std::move(zero);
+      out.grad.owned = true;
     }
   }
 
@@ -291,7 +293,7 @@ class Pass {
     }
   }
 
-  static void apply_hooks(Output& out) {
+  void apply_hooks(Output& out) const {
     if (out.hooks) {
       const auto hooks = *out.hooks;  // a hook may remove itself
       for (const auto& [id, hook] : hooks) {
@@ -307,7 +309,7 @@ class Pass {
         }
       }
     }
-    if (out.retained) {
+    if (out.retained && targets_ == nullptr) {
       // Makes a copy, since the engine may continue to add into its buffers.
       const detail::View kept = detail::empty_view(out.sizes, out.dtype, out.device);
       detail::copy(kept, out.gradient());
@@ -319,16 +321,16 @@ class Pass {
   }
 
   void finish(Leaf& leaf) {
+    Output& out = leaf.output(0);
+    write_seen_zero(out);
     if (targets_ != nullptr) {
-      if (Output& out = leaf.output(0); out.has_gradient()) {
+      if (out.has_gradient()) {
         apply_hooks(out);
         out.grad.clear();
-      } else if (out.grad.is_zero) {
-        note_zero(leaf, 0);
       }
       return;
     }
-    if (Output& out = leaf.output(0); out.has_gradient()) {
+    if (out.has_gradient()) {
       apply_hooks(out);
       leaf.deliver(out.gradient(), out.grad.owned);
       out.grad.clear();

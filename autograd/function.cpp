@@ -144,8 +144,7 @@ class FunctionNode final : public Node {
   // Whether nobody else has the elements, so that other gradients may be added to them.
   static bool is_only_here(const Tensor& tensor) {
     const detail::Storage& storage = *tensor.raw().storage;
-    return tensor.unresolved()->is_unique() && storage.is_unique() && storage.parent() == nullptr &&
-           !storage.is_foreign();
+    return tensor.unresolved()->is_unique() && storage.is_unique() && !storage.is_alias() && !storage.is_foreign();
   }
 
   static bool is_there(const detail::View& view) { return view.defined(); }

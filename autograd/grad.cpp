@@ -91,6 +91,7 @@ class GraphPass {
   void run() {
     for (Node* node : order_) {
       State& state = states_.at(node);
+      write_seen_zeros(*node, state);
       const bool any = std::ranges::any_of(state.gradients, &Tensor::defined);
       if (!state.is_useful || !(any || state.has_zero)) {
         continue;
@@ -212,6 +213,16 @@ class GraphPass {
         add(*edge.node, edge.output, inputs[i].gradient);
       } else if (inputs[i].wanted && inputs[i].is_zero) {
         add_zero(*edge.node, edge.output);
+      }
+    }
+  }
+
+  // Hooks see a zero that nobody computed as a tensor.
+  static void write_seen_zeros(Node& node, State& state) {
+    for (std::uint32_t i = 0; i < node.num_outputs() && state.has_zero; ++i) {
+      const Output& out = node.output(i);
+      if (out.hooks && state.zeros[i] && !state.gradients[i].defined()) {
+        state.gradients[i] = zeros(out.sizes, {.dtype = out.dtype, .device = out.device});
       }
     }
   }

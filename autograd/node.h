@@ -64,7 +64,7 @@ struct GradBuffer {
   bool as_noted = false;              // all of the gradient was written as the output's note asks
   bool is_one = false;                // every element is 1: `view` is undefined until somebody reads it
   bool answered = false;              // the output's note holds an answer of this pass
-  bool is_zero = false;               // without `view`: what arrived is 0, and nobody computed it
+  bool is_zero = false;               // a part of it is 0 and was not computed: all of it, if nothing else arrives
   const Node* prepared_by = nullptr;  // has the memory before its turn, see Gradients::prepare()
 
   /// Forgets everything. Sizes that nobody reads stay.
@@ -434,7 +434,7 @@ struct GradTarget {
   Node* node;
   std::uint32_t output;
   Tensor* gradient;      // undefined unless a gradient arrives
-  bool is_zero = false;  // set instead if only zeros arrive, which nobody computes
+  bool is_zero = false;  // set instead by a pass with create_graph, if only zeros arrive, which nobody computes
 };
 /// Computes the gradients of `targets` from `root`, whose result has the gradient 1. Leaves keep theirs as they are.
 void run_gradients(Node& root, std::vector<GradTarget>& targets, bool retain_graph);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -11,7 +12,7 @@
 #include <tandem/autograd/record.h>
 #include <tandem/autograd/sample_squares.h>
 #include <tandem/core/check.h>
-#include <tandem/core/grad_mode.h>
+#include <tandem/core/thread_state.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::autograd {
@@ -33,32 +34,50 @@ Parameters known(std::span<const Tensor> parameters) {
   return known;
 }
 
-// Ops that take a parameter, as the graph has them.
-std::vector<Node*> users_of(const Parameters& parameters, Node& from) {
-  std::vector<Node*> order{&from};
-  std::unordered_set<const Node*> seen{&from};
-  std::unordered_set<const Node*> used;
-  std::vector<Node*> users;
+// All nodes from `last` on, but for the parameters.
+std::vector<Node*> nodes_from(Node& last, const Parameters& parameters) {
+  std::vector<Node*> order{&last};
+  std::unordered_set<const Node*> seen{&last};
   for (std::size_t next = 0; next < order.size(); ++next) {
-    Node& node = *order[next];
-    bool takes = false;
-    for (std::uint32_t i = 0; i < node.num_edges(); ++i) {
-      Node* target = node.edge(i).node.get();
-      if (target == nullptr) {
-        continue;
-      }
-      if (const auto parameter = parameters.find(target); parameter != parameters.end()) {
-        check<AutogradError>(used.insert(target).second,
-                             "per_sample_gradient_norms: parameter {} is used twice, by '{}' the second time; the norm "
-                             "of a sum is not known from its parts. Leave it out",
-                             parameter->second, node.op());
-        takes = true;
-      } else if (seen.insert(target).second) {
+    for (std::uint32_t i = 0; i < order[next]->num_edges(); ++i) {
+      Node* target = order[next]->edge(i).node.get();
+      if (target != nullptr && !parameters.contains(target) && seen.insert(target).second) {
         order.push_back(target);
       }
     }
+  }
+  return order;
+}
+
+// A parameter in another type, as an AutocastScope gives it to a layer, stands for the parameter.
+void add_casts(const std::vector<Node*>& nodes, Parameters& parameters) {
+  for (Node* node : nodes) {
+    if (std::string_view(node->op()) == "to" && node->num_edges() == 1) {
+      if (const auto parameter = parameters.find(node->edge(0).node.get()); parameter != parameters.end()) {
+        const std::string name = parameter->second;
+        parameters.emplace(node, name);
+      }
+    }
+  }
+}
+
+// The ops that take a parameter.
+std::vector<Node*> users_of(const Parameters& parameters, const std::vector<Node*>& nodes) {
+  std::unordered_set<std::string> used;
+  std::vector<Node*> users;
+  for (Node* node : nodes) {
+    bool takes = false;
+    for (std::uint32_t i = 0; i < node->num_edges() && !parameters.contains(node); ++i) {
+      if (const auto parameter = parameters.find(node->edge(i).node.get()); parameter != parameters.end()) {
+        check<AutogradError>(used.insert(parameter->second).second,
+                             "per_sample_gradient_norms: parameter {} is used twice, by '{}' the second time; the norm "
+                             "of a sum is not known from its parts. Leave it out",
+                             parameter->second, node->op());
+        takes = true;
+      }
+    }
     if (takes) {
-      users.push_back(&node);
+      users.push_back(node);
     }
   }
   return users;
@@ -75,14 +94,19 @@ void add_squares(Node& node, const Tensor& gradient, const Parameters& parameter
   check<ShapeError>(gradient.dim() >= 1 && gradient.size(0) == squares.size(0),
                     "per_sample_gradient_norms: the result {} of '{}' has not the {} samples in its first dimension",
                     gradient.shape(), node.op(), squares.size(0));
-  SampleSquares samples(node, gradient, wanted, squares);
-  check<AutogradError>(node.add_sample_squares(samples),
+  SampleSquares samples(node, gradient, std::move(wanted), squares);
+  check<AutogradError>(node.add_sample_squares(samples) && !samples.has_left_out(),
                        "per_sample_gradient_norms: '{}' takes parameter {}, and has no rule for single samples; linear "
                        "layers, convolutions, embeddings and layer norms have one. Leave the parameter out",
                        node.op(), name);
 }
 
 }  // namespace
+
+void SampleSquares::require_batch(std::int64_t samples) const {
+  check<ShapeError>(samples == batch(), "per_sample_gradient_norms: '{}' has {} samples, and there are {} losses", op(),
+                    samples, batch());
+}
 
 Tensor SampleSquares::stacked(const std::vector<Tensor>& numbers) { return stack(numbers); }
 
@@ -95,15 +119,29 @@ Tensor per_sample_gradient_norms(const Tensor& losses, std::span<const Tensor> p
   check<AutogradError>(last != nullptr,
                        "per_sample_gradient_norms: the losses depend on nothing that requires a "
                        "gradient [TDM-E203]");
-  const Parameters wanted = known(parameters);
-  const std::vector<Node*> users = users_of(wanted, *last);
+  Parameters wanted = known(parameters);
+  check<AutogradError>(!wanted.contains(last), "per_sample_gradient_norms: the losses are themselves parameter {}",
+                       wanted.contains(last) ? wanted.at(last) : "");
+  const std::vector<Node*> nodes = nodes_from(*last, wanted);
+  add_casts(nodes, wanted);
+  const std::vector<Node*> users = users_of(wanted, nodes);
+  for (const Node* user : users) {
+    check<AutogradError>(user->num_outputs() == 1,
+                         "per_sample_gradient_norms: '{}' takes a parameter and has several results; leave the "
+                         "parameter out",
+                         user->op());
+  }
   std::vector<Tensor> gradients(users.size());
   std::vector<GradTarget> targets;
   for (std::size_t i = 0; i < users.size(); ++i) {
     targets.push_back({.node = users[i], .output = 0, .gradient = &gradients[i]});
   }
-  const NoGradGuard no_grad;
-  Tensor squares = zeros(losses.shape(), {.dtype = losses.dtype(), .device = losses.device()});
+  core::ThreadState plain = core::thread_state();
+  plain.grad_enabled = false;
+  plain.autocast = nullptr;
+  const core::ThreadStateScope scope(plain);
+  const DType wide = losses.dtype() == DType::f64 ? DType::f64 : DType::f32;
+  Tensor squares = zeros(losses.shape(), {.dtype = wide, .device = losses.device()});
   if (!users.empty() && losses.numel() > 0) {
     const core::Ref<Node> root(new ClosureNode(
         "per_sample_gradient_norms", [seed = ones_like(losses)](Gradients& g) { g.deliver(0, seed.raw(), false); }));
@@ -115,7 +153,7 @@ Tensor per_sample_gradient_norms(const Tensor& losses, std::span<const Tensor> p
       add_squares(*users[i], gradients[i], wanted, squares);
     }
   }
-  return squares.sqrt();
+  return squares.sqrt().to(losses.dtype());
 }
 
 }  // namespace tandem::inline v0::autograd

@@ -69,7 +69,7 @@ class TANDEM_API Storage final : public core::RefCounted {
   /// the storage.
   void set_guard(StorageGuard* guard) const noexcept;
   bool is_alias() const noexcept { return alias_; }
-  /// Whether the program has the memory, too, as that of from_blob().
+  /// Whether somebody else may use the memory, such as the program that called from_blob().
   bool is_foreign() const noexcept { return foreign_; }
   void set_foreign() const noexcept { foreign_ = true; }
 

@@ -298,6 +298,7 @@ Tensor convolve(const Arguments& of, const Tensor& x, const Tensor& weight, cons
             }
           } else if constexpr (is_samples<decltype(g)>) {
             const Tensor& grad = g.output();
+            g.require_batch(shape.batch);
             if (g.wants(1)) {
               const Tensor other = g.constant(in);
               ConvShape of_one = shape;

@@ -63,14 +63,11 @@ Tensor embedding(const Tensor& indices, const Tensor& weight, std::optional<std:
         const Tensor rows = g.constant(index).reshape({g.batch(), -1});
         Tensor grad = g.output().reshape({g.batch(), rows.size(1), around.inner});
         grad = skip < 0 ? grad : where(rows.unsqueeze(2) == skip, 0, grad);
-        if (rows.size(1) == 1) {
-          g.add(grad);
-          return;
+        if (g.wants(0)) {  // what has the same index meets in one row of the gradient
+          const Tensor wide = grad.dtype() == DType::f64 ? grad : grad.to(DType::f32);
+          const Tensor same = (rows.unsqueeze(2) == rows.unsqueeze(1)).to(wide.dtype());
+          g.add_squares((same * wide.matmul(wide.transpose(1, 2))).sum({1, 2}));
         }
-        g.add_each([&](std::int64_t b) {  // what has the same index meets in one row
-          const Tensor none = zeros({around.size, around.inner}, {.dtype = grad.dtype(), .device = grad.device()});
-          return none.scatter_add(0, rows[b].unsqueeze(1).expand(grad[b].shape()), grad[b]);
-        });
       } else {
         index_add_to(g.sum(0), around, index.get(g), g.output(), "embedding", skip);
       }

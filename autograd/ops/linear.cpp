@@ -199,7 +199,7 @@ bool LinearNode::add_sample_squares(SampleSquares& g) {
     const Tensor whole = g.constant(kept_->x);
     const Tensor x = whole.reshape({g.batch(), -1, whole.size(-1)});
     if (x.size(1) == 1) {  // the gradient is an outer product
-      g.add_squares(rows.pow(2).sum({1, 2}) * x.pow(2).sum({1, 2}));
+      g.add_squares(g.squared(rows).sum({1, 2}) * g.squared(x).sum({1, 2}));
     } else {
       g.add_each([&](std::int64_t b) { return rows[b].t().matmul(x[b]); });
     }

@@ -15,7 +15,7 @@ namespace {
 
 // Elements of a piece: those of a dozen tensors stay in a second-level cache. Pieces end where vector loops do.
 constexpr std::int64_t kPiece = 2048;
-// More tensors than so many launches have would not stay there.
+// A longer run would read more tensors than that cache holds.
 constexpr std::size_t kMostLaunches = 16;
 // From here on a run is faster than its launches one by one.
 constexpr std::int64_t kLeast = 2 * kPiece;

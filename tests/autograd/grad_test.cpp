@@ -178,6 +178,28 @@ TEST(Grad, BehindFlatSlopesGivesLeavesZerosThatNobodyComputes) {
   EXPECT_EQ(x.grad().norm().item(), 0);
 }
 
+TEST(Grad, BehindFlatSlopesIsZeroForHooksAndForWhoRetainsIt) {
+  const Tensor x = f64({-1, 2});
+  const Tensor h = x * 2;
+  h.retain_grad();
+  int calls = 0;
+  const HookHandle hook = x.register_hook([&](const Tensor& gradient) {
+    ++calls;
+    return gradient + 3;
+  });
+  for (const bool create_graph : {false, true}) {
+    const auto [dh] = grad(relu(h).sum(), std::array{h}, {.create_graph = true});
+    const auto [dx] = grad(dh.sum(), std::array{x}, {.create_graph = create_graph, .retain_graph = true});
+    EXPECT_THAT(list(dx), ElementsAre(3, 3));
+    EXPECT_FALSE(h.grad().defined()) << "grad() changes nothing";
+  }
+  EXPECT_EQ(calls, 2);
+  const auto [dh] = grad(relu(h).sum(), std::array{h}, {.create_graph = true});
+  dh.sum().backward();
+  EXPECT_THAT(list(x.grad()), ElementsAre(3, 3));
+  EXPECT_THAT(list(h.grad()), ElementsAre(0, 0));
+}
+
 TEST(Grad, OfAResultThatTakesNoPartIsNamedThoughItsNeighbourDoes) {
   const Tensor x = f64({-1, 2});
   const std::vector<Tensor> parts = relu(x).split(1, 0);

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <tandem/autograd/autocast.h>
 #include <tandem/autograd/ops.h>
 #include <tandem/autograd/sample_norms.h>
 #include <tandem/nn/container.h>
@@ -127,6 +128,32 @@ TEST(PerSampleGradientNorms, OfPartsCountOnlyThose) {
   EXPECT_EQ(per_sample_gradient_norms(losses(zeros({0, 3})), bias).shape(), Shape{0});
 }
 
+TEST(PerSampleGradientNorms, OfAnAutocastForwardPassAreThoseOfItsGradients) {
+  manual_seed(2);
+  nn::Sequential model(nn::Linear(4, 8), nn::Tanh(), nn::Linear(8, 2));
+  const Tensor x = randn({6, 4});
+  const std::vector<Tensor> parameters = model.parameters();
+  const auto losses = [&](const Tensor& in) { return model(in).to(DType::f32).pow(2).sum({1}); };
+  const std::vector<double> exact = per_sample_gradient_norms(losses(x), parameters).to_vector<double>();
+  const AutocastScope autocast(DType::bf16);
+  const Tensor norms = per_sample_gradient_norms(losses(x), parameters);
+  EXPECT_EQ(norms.dtype(), DType::f32);
+  for (std::size_t b = 0; b < exact.size(); ++b) {
+    EXPECT_NEAR(norms.to_vector<double>()[b], exact[b], 0.05 * exact[b]);
+  }
+}
+
+TEST(PerSampleGradientNorms, OfSmallGradientsIn16BitsDoNotVanish) {
+  nn::Sequential model(nn::Linear(3, 2));
+  model.to(DType::f16);
+  const Tensor x = ones({2, 3}, {.dtype = DType::f16});
+  const Tensor losses = (model(x) * 1e-5).to(DType::f32).sum({1});
+  const std::vector<Tensor> parameters = model.parameters();
+  for (const double norm : per_sample_gradient_norms(losses, parameters).to_vector<double>()) {
+    EXPECT_NEAR(norm, 1e-5 * std::sqrt(8.0), 1e-6);  // six weights and two biases
+  }
+}
+
 TEST(PerSampleGradientNormErrors, NameTheOpOrTheParameter) {
   nn::Linear linear(3, 3);
   const Tensor x = randn({4, 3});
@@ -142,6 +169,20 @@ TEST(PerSampleGradientNormErrors, NameTheOpOrTheParameter) {
       message_of<AutogradError>([&] { per_sample_gradient_norms((x * scale).sum({1}), std::vector{scale}); }),
       "per_sample_gradient_norms: 'mul' takes parameter 0 [3], and has no rule for single samples; linear layers, "
       "convolutions, embeddings and layer norms have one. Leave the parameter out");
+  const Tensor learned = randn({4, 3}).requires_grad_();
+  EXPECT_EQ(
+      message_of<AutogradError>([&] { per_sample_gradient_norms(linear(learned).sum({1}), std::vector{learned}); }),
+      "per_sample_gradient_norms: 'linear' takes parameter 0 [4, 3], and has no rule for single samples; linear "
+      "layers, "
+      "convolutions, embeddings and layer norms have one. Leave the parameter out");
+  const Tensor leaf = ones({4}).requires_grad_();
+  EXPECT_EQ(message_of<AutogradError>([&] { per_sample_gradient_norms(leaf, std::vector{leaf}); }),
+            "per_sample_gradient_norms: the losses are themselves parameter 0 [4]");
+  nn::Conv2d conv(2, 4, 1);
+  EXPECT_EQ(message_of<ShapeError>([&] {
+              per_sample_gradient_norms(conv(randn({2, 4, 4})).reshape({4, 16}).sum({1}), conv.parameters());
+            }),
+            "per_sample_gradient_norms: 'conv2d' has 1 samples, and there are 4 losses");
   EXPECT_EQ(message_of<ShapeError>([&] { per_sample_gradient_norms(linear(x).sum({0}), linear.parameters()); }),
             "per_sample_gradient_norms: the result [4, 3] of 'linear' has not the 3 samples in its first dimension");
 }
