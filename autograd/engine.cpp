@@ -24,7 +24,7 @@ namespace tandem::inline v0::autograd {
 class Pass {
  public:
   /// `targets`: of grad(); null for backward().
-  Pass(Node& root, bool retain_graph, std::vector<GradTarget>* targets = nullptr)
+  Pass(Node& root, bool retain_graph, const std::vector<GradTarget>* targets = nullptr)
       : root_(&root), retain_graph_(retain_graph), targets_(targets) {
     spare_lists().swap(order_, leaves_);
   }
@@ -364,7 +364,7 @@ class Pass {
 
   core::Ref<Node> root_;
   bool retain_graph_;
-  std::vector<GradTarget>* targets_;
+  const std::vector<GradTarget>* targets_;
   std::vector<std::pair<Output*, std::shared_ptr<HookList<TensorHook>>>> replaced_;  // the hooks of targets
   bool finished_ = false;
   std::vector<Node*> order_;  // interior nodes, in the order they run
@@ -383,7 +383,7 @@ void run_backward(Node& root, std::uint32_t output, const detail::View& gradient
   pass.run(output, gradient);
 }
 
-void run_gradients(Node& root, std::vector<GradTarget>& targets, bool retain_graph) {
+void run_gradients(Node& root, const std::vector<GradTarget>& targets, bool retain_graph) {
   const NoGradGuard no_grad;
   Pass pass(root, retain_graph, &targets);
   pass.run(0, {});

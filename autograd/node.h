@@ -437,7 +437,7 @@ struct GradTarget {
   bool is_zero = false;  // set instead by a pass with create_graph, if only zeros arrive, which nobody computes
 };
 /// Computes the gradients of `targets` from `root`, whose result has the gradient 1. Leaves keep theirs as they are.
-void run_gradients(Node& root, std::vector<GradTarget>& targets, bool retain_graph);
+void run_gradients(Node& root, const std::vector<GradTarget>& targets, bool retain_graph);
 
 /// Runs the backward pass from `root`, whose result number `output` has gradient `gradient`, or 1 if that is undefined.
 void run_backward(Node& root, std::uint32_t output, const detail::View& gradient, bool retain_graph);

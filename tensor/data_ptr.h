@@ -20,7 +20,7 @@ TANDEM_API void* dense_data_for_writing(const char* call, const Tensor& tensor, 
 inline const void* const_data_ptr(const Tensor& tensor) {
   return detail::dense_data("const_data_ptr", tensor, std::nullopt);
 }
-/// The same for elements of type T. Throws DTypeError for another type.
+/// This overload expects elements of type T. It throws DTypeError for others.
 template <class T>
 const T* const_data_ptr(const Tensor& tensor) {
   return static_cast<const T*>(detail::dense_data("const_data_ptr", tensor, dtype_of<T>));
@@ -32,7 +32,7 @@ const T* const_data_ptr(const Tensor& tensor) {
 inline void* mutable_data_ptr(const Tensor& tensor) {
   return detail::dense_data_for_writing("mutable_data_ptr", tensor, std::nullopt);
 }
-/// The same for elements of type T. Throws DTypeError for another type.
+/// This overload expects elements of type T. It throws DTypeError for others.
 template <class T>
 T* mutable_data_ptr(const Tensor& tensor) {
   return static_cast<T*>(detail::dense_data_for_writing("mutable_data_ptr", tensor, dtype_of<T>));

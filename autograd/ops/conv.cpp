@@ -240,6 +240,11 @@ Tensor side_of(Side side, const ConvShape& shape, const Tensor& a, const Tensor&
   });
 }
 
+// The gradient of the weight, from that of the result and from the input. A transposed convolution exchanges these two.
+Tensor weight_gradient(bool transposed, const ConvShape& shape, const Tensor& grad, const Tensor& in) {
+  return transposed ? side_of(Side::weight, shape, in, grad) : side_of(Side::weight, shape, grad, in);
+}
+
 // A convolution of a parameter in f32, on a CPU.
 bool on_cpu_in_f32(const Tensor& x, const Tensor& weight) {
   return x.defined() && weight.defined() && x.device().type == DeviceType::cpu && weight.dtype() == DType::f32;
@@ -286,10 +291,7 @@ Tensor convolve(const Arguments& of, const Tensor& x, const Tensor& weight, cons
               g.give(0, side_of(side, shape, grad, g.input(1, w)).reshape(g.input_sizes(0)));
             }
             if (g.wants(1)) {
-              const Tensor other = g.input(0, in);
-              const Tensor wanted =
-                  transposed ? side_of(Side::weight, shape, other, grad) : side_of(Side::weight, shape, grad, other);
-              g.give(1, wanted.reshape(g.input_sizes(1)));
+              g.give(1, weight_gradient(transposed, shape, grad, g.input(0, in)).reshape(g.input_sizes(1)));
             }
             if (g.wants(2)) {
               Shape per_channel = Shape::filled(dims + 1, 1);
@@ -303,10 +305,7 @@ Tensor convolve(const Arguments& of, const Tensor& x, const Tensor& weight, cons
               const Tensor other = g.constant(in);
               ConvShape of_one = shape;
               of_one.batch = 1;
-              g.add_each([&](std::int64_t b) {
-                return transposed ? side_of(Side::weight, of_one, other[b], grad[b])
-                                  : side_of(Side::weight, of_one, grad[b], other[b]);
-              });
+              g.add_each([&](std::int64_t b) { return weight_gradient(transposed, of_one, grad[b], other[b]); });
             }
             if (g.wants(2)) {
               g.add(grad.reshape({g.batch(), channels, -1}).sum({2}));

@@ -18,7 +18,7 @@ std::unique_ptr<tandem::optim::Optimizer> make_optimizer(const Spec& spec, std::
 
 /// The loss, a scalar.
 tandem::Tensor loss_of(Loss loss, const tandem::Tensor& out, const tandem::Tensor& y);
-/// That of a model of make_model(), which may have a loss of its own.
+/// This overload takes a model of make_model(), which may have a loss of its own.
 tandem::Tensor loss_of(const Spec& spec, const tandem::nn::Sequential& model, const tandem::Tensor& x,
                        const tandem::Tensor& y);
 

@@ -40,7 +40,8 @@ class TANDEM_API CudaQueue {
   /// GPU memory for the launches of this call of run(), aligned to 256 bytes. Ask once, for all of it: a second call
   /// may return the same memory.
   void* workspace(std::size_t bytes) const;
-  /// What a kernel that draws random numbers gets of Generator::state(): by value, or from memory in a captured step.
+  /// A kernel that draws random numbers gets Generator::state() in this form: by value, or from memory in a captured
+  /// step.
   StepArgument step(const StepState* state) const;
 
   /// Launches `kernel` on `blocks` x `threads`, with `shared` bytes of dynamic shared memory. Throws DeviceError for a
