@@ -31,8 +31,10 @@ TANDEM_API void emit_ranges(bool on) noexcept;
 /// A phase in the time of a GPU: from where the stream of the thread reaches the beginning of the phase to where it
 /// reaches the end. Waiting for the host to queue more lies within.
 struct GpuPhase {
+  std::uint64_t number = 0;  ///< in the order in which phases begin
   const char* name = "";
   int gpu = 0;
+  bool was_begun = false;  ///< by the GPU, when the host had queued all of it
   Span::Clock::time_point began = {};
   Span::Clock::time_point ended = {};
 };

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <tandem/core/fork.h>
+#include <tandem/core/peak_place.h>
 #include <tandem/core/progress_page.h>
 #include <tandem/core/span_thread.h>
 #include <tandem/core/step_facts.h>
@@ -202,6 +203,20 @@ SpanThread::Times SpanThread::open_times(Clock::time_point now) const noexcept {
   }
   return times;
 }
+
+std::string SpanThread::place() const {
+  for (std::size_t i = depth_; i-- > 0;) {
+    const Span& span = open_[i].span;
+    if (!span.detail.empty()) {
+      const std::string_view joint = std::string_view(span.name).ends_with(" of") ? " " : " of ";
+      return std::string(span.name).append(joint).append(span.detail);
+    }
+  }
+  const char* const outermost = depth_ > 0 ? open_[0].span.name : "";
+  return outermost != std::string_view("allocation") ? outermost : "";  // that is no place
+}
+
+std::string place_of_this_thread() { return this_thread != nullptr ? this_thread->place() : ""; }
 
 }  // namespace core
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <unordered_set>
 #include <vector>
 
@@ -38,6 +39,8 @@ class SpanThread {
   void remove(const StepTimes& collector) noexcept;
   /// The time that open phases have taken so far, for a collector that starts now.
   Times open_times(Clock::time_point now) const noexcept;
+  /// "forward of conv1", "backward of linear", "optimizer": what the thread does now; empty outside of all spans.
+  std::string place() const;
 
   std::mutex mutex;  // guards the collectors and `stepped_`; only the owning thread uses the other members
 

@@ -17,6 +17,7 @@ enum class Fact : std::uint8_t {
   gradient_bytes,     // of these buckets
   parameter_bytes,    // of the parameters that an optimiser updates on this rank
   state_bytes,        // of its state
+  gpu,                // 1 + the number of the GPU that the parameters are on
   peak_bytes,         // of all tensors on its device at once, those of other ranks of the process included
   shares_memory,      // 1: the ranks exchange by memory that they share
   is_on_gpu,          // 1: gradients are on a GPU
@@ -30,7 +31,7 @@ enum class Fact : std::uint8_t {
 };
 
 /// Number of facts.
-inline constexpr std::size_t kFacts = 15;
+inline constexpr std::size_t kFacts = 16;
 /// One number for each fact.
 using StepFacts = std::array<double, kFacts>;
 

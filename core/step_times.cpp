@@ -4,6 +4,8 @@
 #include <functional>
 #include <mutex>
 
+#include <tandem/core/gpu_spans.h>
+#include <tandem/core/gpu_steps.h>
 #include <tandem/core/span_thread.h>
 
 namespace tandem::inline v0 {
@@ -25,7 +27,8 @@ nanoseconds wait_of(const std::array<nanoseconds, kPhases>& phases) noexcept {
 
 std::atomic<int> detail::populating_listeners{0};
 
-StepTimes::StepTimes(bool populates) : thread_(core::SpanThread::of_this_thread()), populates_(populates) {
+StepTimes::StepTimes(bool populates)
+    : thread_(core::SpanThread::of_this_thread()), gpus_(core::gpu_phases_of_this_rank()), populates_(populates) {
   detail::populating_listeners.fetch_add(populates_ ? 1 : 0, std::memory_order_relaxed);
   reset();
   thread_->add(*this);
@@ -40,7 +43,9 @@ StepTimes::~StepTimes() {
 
 void StepTimes::begin_step() noexcept {
   if (steps_ > 0) {
-    waits_[static_cast<std::size_t>(steps_ - 1) % kWaits] = wait_of(last_end_.phases) - wait_of(previous_end_.phases);
+    const std::size_t place = static_cast<std::size_t>(steps_ - 1) % kWaits;
+    waits_[place] = wait_of(last_end_.phases) - wait_of(previous_end_.phases);
+    gpu_ends_[place] = last_end_.gpu_phase;
   }
   if (steps_ > 1) {
     longest_ = std::max(longest_, last_end_.at - previous_end_.at);
@@ -52,7 +57,7 @@ void StepTimes::begin_step() noexcept {
 void StepTimes::add(Phase phase, nanoseconds time, Clock::time_point now) noexcept {
   phases_[index(phase)] += time;
   if (phase == Phase::optimizer) {
-    last_end_ = {now, phases_};
+    last_end_ = {now, phases_, gpus_ != nullptr ? core::next_gpu_phase(*gpus_) : 0};
     last_efforts_ = totals_.sums();
     facts_ = core::said_facts().latest();
     rows_ += facts_[static_cast<std::size_t>(Fact::rows)];
@@ -79,8 +84,33 @@ std::int64_t StepTimes::steps() const {
   return steps_;
 }
 
+// The ends of the last steps.
+std::vector<std::uint64_t> StepTimes::gpu_ends() const {
+  std::vector<std::uint64_t> ends;
+  const auto kept = std::min<std::int64_t>(steps_ - 1, static_cast<std::int64_t>(kWaits));
+  for (std::int64_t step = steps_ - 1 - kept; step < steps_ - 1; ++step) {
+    ends.push_back(gpu_ends_[static_cast<std::size_t>(step) % kWaits]);
+  }
+  ends.push_back(last_end_.gpu_phase);
+  return ends;
+}
+
 StepSums StepTimes::whole_steps() const {
-  const std::lock_guard lock(thread_->mutex);
+  std::unique_lock lock(thread_->mutex);
+  StepSums sums = host_steps();
+  if (gpus_ == nullptr || steps_ < 2) {
+    return sums;
+  }
+  const std::vector<std::uint64_t> ends = gpu_ends();
+  const bool has_all = steps_ <= static_cast<std::int64_t>(kWaits);
+  const std::uint64_t begin = has_all ? first_gpu_phase_ : ends.front();
+  lock.unlock();  // training goes on while this thread waits for the GPU
+  core::tell_in_gpu_time(sums, core::gpu_phases_between(*gpus_, begin, ends.back()), ends);
+  return sums;
+}
+
+// Sums in the time of the host.
+StepSums StepTimes::host_steps() const {
   if (steps_ == 0) {
     return {};
   }
@@ -114,7 +144,8 @@ void StepTimes::reset() {
   started_ = now;
   std::ranges::transform(open, phases_.begin(), std::negate());  // end() adds the full time of these phases later
   steps_ = 0;
-  first_end_ = previous_end_ = last_end_ = {now, phases_};
+  first_gpu_phase_ = gpus_ != nullptr ? core::next_gpu_phase(*gpus_) : 0;
+  first_end_ = previous_end_ = last_end_ = {now, phases_, first_gpu_phase_};
   first_efforts_ = last_efforts_ = {};
   longest_ = nanoseconds(0);
   rows_ = 0;

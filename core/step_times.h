@@ -14,6 +14,10 @@
 
 namespace tandem::inline v0 {
 
+namespace core {
+class GpuPhases;
+}
+
 /// Sums over whole steps, see StepTimes::whole_steps().
 struct StepSums {
   std::int64_t count = 0;                // number of steps
@@ -24,6 +28,11 @@ struct StepSums {
       {};                // seconds in `reduce`, `collective` and `pipeline` of each of the last steps, up to 64
   EffortSums efforts{};  // of all threads that work for the rank
   StepFacts facts{};     // at the end of the last step; `rows` is the mean over all steps
+  /// Whether `longest`, `elapsed`, `phases` and `waits` are times of the rank's GPU, scaled up from the last steps (up
+  /// to 63). Seconds of `efforts` are then 0, because the host's time does not show what they cost.
+  bool is_gpu_time = false;
+  /// Whether the GPU has nothing queued but what the host is about to queue: it waits for launches.
+  bool is_gpu_ahead = false;
 };
 
 /// While it exists, collects the time that phases take on the thread that made it, which must be the training thread:
@@ -34,8 +43,10 @@ struct StepSums {
 ///
 /// If ranks are threads, each rank makes its own StepTimes in the function that spawn() runs. Work of the program's
 /// other threads, for example loader workers, is not counted. A phase inside another phase is subtracted from the outer
-/// one: phases are disjoint, and their sum is at most the elapsed time. On GPUs the times are those of the host, which
-/// runs ahead of the GPU.
+/// one: phases are disjoint, and their sum is at most the elapsed time. The host runs ahead of a GPU, so whole_steps()
+/// has the times of the rank's GPU instead, if it uses one: from where the GPU reaches the beginning of a phase to
+/// where it reaches the end. The other functions, and whole_steps() of a rank with several GPUs, have those of the
+/// host.
 class TANDEM_API StepTimes {
  public:
   /// Starts collecting, with all times 0. With `populates`, blocks of memory that the system gives meanwhile (up to 256
@@ -53,7 +64,8 @@ class TANDEM_API StepTimes {
   /// Number of steps since construction or reset(). Optimisers that step in turn make one step together.
   std::int64_t steps() const;
   /// Sums from the end of the first step to the end of the last one. The first step is left out because it is slower
-  /// than the others and may have waited for other things. If only one step was made, the sums cover that step.
+  /// than the others and may have waited for other things. If only one step was made, the sums cover that step. Waits
+  /// for the GPU.
   StepSums whole_steps() const;
   /// Restarts all times at 0. Call this on the thread that made the object.
   void reset();
@@ -65,21 +77,28 @@ class TANDEM_API StepTimes {
   struct Point {
     Clock::time_point at{};
     Times phases{};
+    std::uint64_t gpu_phase = 0;  // the number of the next phase on a GPU
   };
   void begin_step() noexcept;
   void add(Phase phase, std::chrono::nanoseconds time, Clock::time_point now) noexcept;
 
+  StepSums host_steps() const;
+  std::vector<std::uint64_t> gpu_ends() const;
+
   static constexpr std::size_t kWaits = 64;
 
   std::shared_ptr<core::SpanThread> thread_;
+  std::shared_ptr<core::GpuPhases> gpus_;  // null in a build without CUDA
   // The members below are guarded by the lock of *thread_.
   Clock::time_point started_;
   Times phases_{};
   std::int64_t steps_ = 0;
+  std::uint64_t first_gpu_phase_ = 0;
   Point first_end_;     // end of the first step
   Point previous_end_;  // end of the step before the last
   Point last_end_;
   std::array<std::chrono::nanoseconds, kWaits> waits_{};  // wait of step i at i % kWaits, except the last step
+  std::array<std::uint64_t, kWaits> gpu_ends_{};          // Point::gpu_phase at the end of step i, likewise
   EffortSums first_efforts_{};                            // until the end of the first step ...
   EffortSums last_efforts_{};                             // ... and of the last one
   std::chrono::nanoseconds longest_{0};                   // of the steps before the last, without the first

@@ -317,9 +317,10 @@ void Optimizer::note_bytes() const {
   core::set_step_fact(Fact::parameter_bytes, static_cast<double>(bytes));
   core::set_step_fact(Fact::state_bytes, static_cast<double>(state_bytes()));
   const Device device = parameters_.front().device();
+  const bool is_gpu = device.type == DeviceType::cuda;
+  core::set_step_fact(Fact::gpu, is_gpu ? 1 + device.index : 0);
   core::set_step_fact(Fact::peak_bytes,
-                      static_cast<double>(device.type == DeviceType::cuda ? cuda::memory_stats(device).peak
-                                                                          : cpu_memory_stats().system_bytes));
+                      static_cast<double>(is_gpu ? cuda::memory_stats(device).peak : cpu_memory_stats().system_bytes));
 }
 
 void Optimizer::update_all() {

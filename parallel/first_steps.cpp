@@ -27,6 +27,9 @@ bool has_pause(const telemetry::RankSteps& rank) {
   return rank.count < 2 || usual_time(rank) / (rank.count - 1) * 1.2 < rank.step_us;
 }
 
+// Whether the times are those of a host that runs ahead of its GPUs.
+bool runs_ahead(const telemetry::RankSteps& rank) { return rank.of(Fact::is_on_gpu) != 0 && rank.is_gpu_time == 0; }
+
 // Whether TANDEM_ADVICE=0 asks for silence. The ranks exchange their times even so: one rank alone may ask for it.
 bool is_silent() {
   const char* text = std::getenv("TANDEM_ADVICE");
@@ -54,10 +57,8 @@ void FirstSteps::after_pass() {
   next_look_ *= 4;
   const telemetry::Ranks ranks =
       exchange_ ? exchange_->run(*times_) : telemetry::Ranks({telemetry::RankSteps::of(*times_)});
-  const bool is_on_gpu =
-      std::ranges::any_of(ranks.all(), [](const telemetry::RankSteps& rank) { return rank.of(Fact::is_on_gpu) != 0; });
   const bool has_none = !ranks.without_steps().empty();  // updates without an Optimizer are not seen
-  if (is_on_gpu || (has_none && passes_ >= kManyPasses)) {
+  if (std::ranges::any_of(ranks.all(), runs_ahead) || (has_none && passes_ >= kManyPasses)) {
     end();
   } else if (!has_none && ranks.most(usual_time) >= kLongEnough) {
     if (std::ranges::any_of(ranks.all(), has_pause)) {

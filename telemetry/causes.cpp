@@ -98,7 +98,8 @@ void add_tiny_batch(Causes& causes, double fixed) {
 // Cores on which nothing computes.
 void add_idle_cores(Causes& causes) {
   const Ranks::CoreUse use = causes.ranks().idle_cores();
-  if (use.used == 0 || 2 * use.used > use.all) {
+  const bool is_on_gpu = causes.mean().is_gpu_time != 0 || causes.mean().of(Fact::is_on_gpu) != 0;
+  if (is_on_gpu || use.used == 0 || 2 * use.used > use.all) {
     return;
   }
   const double share = static_cast<double>(use.used) / use.all;

@@ -64,9 +64,24 @@ std::string line_on_memory(const RankSteps& mean) {
   const auto mib = [&](Fact fact) { return mean.of(fact) / kMib; };
   return fmt::format(
       "memory of a rank: parameters {:.1f} MiB, gradients {:.1f} MiB, optimiser's state {:.1f} MiB; all tensors on its "
-      "device, activations included, at most {:.1f} MiB\n",
+      "device, activations included, at most {:.1f} MiB{}\n",
       mib(Fact::parameter_bytes), mib(mean.of(Fact::gradient_bytes) > 0 ? Fact::gradient_bytes : Fact::parameter_bytes),
-      mib(Fact::state_bytes), mib(Fact::peak_bytes));
+      mib(Fact::state_bytes), mib(Fact::peak_bytes),
+      mean.peak_place.empty() ? "" : fmt::format(", reached in '{}'", mean.peak_place));
+}
+
+// Whether the GPU waits for what its host launches.
+std::string line_on_gpu(const RankSteps& mean) {
+  if (mean.is_gpu_ahead < 0.5) {
+    return "";
+  }
+  const double reads = mean.of(Effort::read).count;
+  return fmt::format(
+      "The GPU is done with all that is queued whenever its host queues more: it waits for launches. graph::capture() "
+      "launches a step at once, larger batches give each launch more to do{}.\n",
+      reads > 0
+          ? fmt::format("; {:.2g} values read in a step (item(), to_vector()) keep the host from running ahead", reads)
+          : "");
 }
 
 }  // namespace
@@ -80,9 +95,9 @@ std::string diagnosis(const Ranks& ranks) {
         ranks.count() > 1 ? fmt::format(" on rank{} {}", none.size() == 1 ? "" : "s", fmt::join(none, ", ")) : "");
   }
   const RankSteps& mean = ranks.mean();
-  std::string text =
-      fmt::format("{}{}, {:.0f} us each:\n", ranks.counts(),
-                  ranks.count() > 1 ? fmt::format(" on each of {} ranks", ranks.count()) : "", mean.step_us);
+  std::string text = fmt::format("{}{}, {:.0f} us each{}:\n", ranks.counts(),
+                                 ranks.count() > 1 ? fmt::format(" on each of {} ranks", ranks.count()) : "",
+                                 mean.step_us, mean.is_gpu_time != 0 ? " in the time of the GPU" : "");
   const auto line = [&](const char* name, double us) {
     if (us > 0) {
       text += fmt::format("  {:10} {:9.0f} us {:4.0f} %\n", name, us, 100 * us / mean.step_us);
@@ -100,6 +115,7 @@ std::string diagnosis(const Ranks& ranks) {
   text += lines_on_ranks(ranks);
   text += ranks.count() > 1 ? line_on_efficiency(ranks) : "";
   text += line_on_memory(mean);
+  text += line_on_gpu(mean);
   const std::vector<Cause> causes = causes_of(ranks);
   constexpr double kWorthwhile = 1.05;
   if (causes.front().gain < kWorthwhile) {

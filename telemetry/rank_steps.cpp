@@ -12,6 +12,7 @@
 
 #include <tandem/core/cores.h>
 #include <tandem/core/host_name.h>
+#include <tandem/core/peak_place.h>
 #include <tandem/core/thread_pool.h>
 #include <tandem/core/thread_state.h>
 
@@ -20,6 +21,7 @@ namespace tandem::inline v0::telemetry {
 namespace {
 
 constexpr std::size_t kMostWaits = 64;
+constexpr std::size_t kMostPlace = 64;
 
 // A number that is equal for ranks on one machine and almost always differs between machines.
 double number_of_this_host() {
@@ -54,8 +56,9 @@ class Reader {
 // The single numbers of a RankSteps.
 template <class Steps>
 auto numbers_of(Steps& steps) {
-  return std::array{&steps.count,      &steps.step_us,     &steps.host,        &steps.cores,      &steps.threads,
-                    &steps.is_process, &steps.bound_to[0], &steps.bound_to[1], &steps.longest_us, &steps.latency_us};
+  return std::array{&steps.count,      &steps.step_us,    &steps.host,        &steps.cores,
+                    &steps.threads,    &steps.is_process, &steps.bound_to[0], &steps.bound_to[1],
+                    &steps.longest_us, &steps.latency_us, &steps.is_gpu_time, &steps.is_gpu_ahead};
 }
 
 // A bit for each core of a rank's process, in numbers that a double holds exactly.
@@ -93,7 +96,10 @@ RankSteps RankSteps::of(const StepTimes& times) {
                   .threads = static_cast<double>(num_threads()),
                   .is_process = core::thread_state().rank != nullptr ? 0.0 : 1.0,
                   .bound_to = own_cores(),
+                  .is_gpu_time = sums.is_gpu_time ? 1.0 : 0.0,
+                  .is_gpu_ahead = sums.is_gpu_ahead ? 1.0 : 0.0,
                   .facts = sums.facts};
+  steps.peak_place = core::peak_place(static_cast<int>(steps.of(Fact::gpu)) - 1).substr(0, kMostPlace);
   const double per_step = 1e6 / std::max(1.0, steps.count);
   steps.step_us = per_step * sums.elapsed;
   steps.longest_us = 1e6 * sums.longest;
@@ -122,6 +128,10 @@ RankSteps RankSteps::from_values(std::span<const double> values) {
   for (EffortSum& sum : steps.efforts) {
     sum = {.count = reader.take(), .seconds = reader.take(), .bytes = reader.take()};
   }
+  for (const double letter : reader.take(kMostPlace)) {
+    steps.peak_place += static_cast<char>(letter);
+  }
+  steps.peak_place.resize(steps.peak_place.find_last_not_of('\0') + 1);
   const auto count = static_cast<std::size_t>(reader.take());
   const std::span<const double> waits = reader.take(count);
   steps.waits.assign(waits.begin(), waits.end());
@@ -138,6 +148,8 @@ std::vector<double> RankSteps::to_values() const {
   for (const EffortSum& sum : efforts) {
     values.insert(values.end(), {sum.count, sum.seconds, sum.bytes});
   }
+  values.insert(values.end(), peak_place.begin(), peak_place.end());
+  values.resize(values.size() + kMostPlace - peak_place.size());
   values.push_back(static_cast<double>(waits.size()));
   const std::size_t size = values.size() + kMostWaits;
   values.insert(values.end(), waits.begin(), waits.end());
@@ -157,6 +169,8 @@ Ranks::Ranks(std::vector<RankSteps> ranks) : ranks_(std::move(ranks)) {
   for (const RankSteps& rank : ranks_) {
     mean_.count += rank.count / count;
     mean_.step_us += rank.step_us / count;
+    mean_.is_gpu_time += rank.is_gpu_time / count;
+    mean_.is_gpu_ahead += rank.is_gpu_ahead / count;
     std::ranges::transform(mean_.us, rank.us, mean_.us.begin(),
                            [&](double sum, double us) { return sum + us / count; });
     for (std::size_t i = 0; i < kEfforts; ++i) {
@@ -166,6 +180,7 @@ Ranks::Ranks(std::vector<RankSteps> ranks) : ranks_(std::move(ranks)) {
     }
   }
   mean_.facts = ranks_.front().facts;
+  mean_.peak_place = ranks_.front().peak_place;
 }
 
 std::size_t Ranks::common_waits() const {

@@ -29,10 +29,13 @@ struct RankSteps {
   std::array<double, 2> bound_to{};  // a bit for each of the first 96 cores, which this process may use
   double longest_us = 0;             // the longest step
   double latency_us = 0;             // duration of the smallest exchange; 0: not measured
+  double is_gpu_time = 0;            // 1: see StepSums
+  double is_gpu_ahead = 0;           // 1: likewise
   std::array<double, kPhases> us{};
   StepFacts facts{};
   EffortSums efforts{};         // per step, in microseconds
   std::vector<double> waits{};  // wait() of each of the last steps
+  std::string peak_place{};     // where its tensors took most memory; empty: unknown
 
   static RankSteps of(const StepTimes& times);
   static RankSteps from_values(std::span<const double> values);

@@ -13,6 +13,7 @@
 #include <tandem/core/check.h>
 #include <tandem/core/fork.h>
 #include <tandem/core/huge_pages.h>
+#include <tandem/core/peak_place.h>
 #include <tandem/core/span.h>
 #include <tandem/core/span_totals.h>
 #include <tandem/core/system_limits.h>
@@ -62,6 +63,7 @@ struct FreeBlock {
 };
 
 std::atomic<std::size_t> system_bytes{0};
+std::atomic<std::size_t> most_system_bytes{0};
 std::atomic<std::uint64_t> system_allocations{0};
 
 void give_back(FreeBlock* list, int size_class) noexcept {
@@ -213,7 +215,13 @@ ThreadCache* local_cache() { return thread_cache != nullptr ? thread_cache : mak
   if (populating_listeners.load(std::memory_order_relaxed) > 0 && bytes <= kMostPopulated) {
     core::populate(memory, bytes);
   }
-  system_bytes.fetch_add(size, std::memory_order_relaxed);
+  const std::size_t now = system_bytes.fetch_add(size, std::memory_order_relaxed) + size;
+  std::size_t most = most_system_bytes.load(std::memory_order_relaxed);
+  while (now > most && !most_system_bytes.compare_exchange_weak(most, now, std::memory_order_relaxed)) {
+  }
+  if (now > most) {
+    core::note_peak(-1);
+  }
   system_allocations.fetch_add(1, std::memory_order_relaxed);
   return memory;
 }

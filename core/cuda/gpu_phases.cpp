@@ -128,6 +128,7 @@ void GpuPhases::end(std::uint64_t number) {
     const cuda::Stream stream = current_stream(one->began.device().index);
     if (!is_capturing(stream)) {
       one->ended = reached_by(stream);
+      one->was_begun = one->began.query();
     }
   }
 }
@@ -149,6 +150,7 @@ std::vector<GpuPhase> GpuPhases::between(std::uint64_t begin, std::uint64_t end)
   }
   std::vector<GpuPhase> phases;
   std::set<int> failed;
+  std::map<int, Origin> nearby;    // CUDA gives times in floats: those of long ago have no microseconds
   for (const One& one : wanted) {  // other threads go on while this one waits
     const int gpu = one.began.device().index;
     if (failed.contains(gpu)) {
@@ -156,9 +158,13 @@ std::vector<GpuPhase> GpuPhases::between(std::uint64_t begin, std::uint64_t end)
     }
     try {
       wait(*one.ended);
-      const Origin& origin = origins.at(gpu);
+      if (!nearby.contains(gpu)) {
+        const Origin& first = origins.at(gpu);
+        nearby.emplace(gpu, Origin{one.began, first.at + time_between(first.event, one.began)});
+      }
+      const Origin& origin = nearby.at(gpu);
       const Span::Clock::time_point began = origin.at + time_between(origin.event, one.began);
-      phases.push_back({one.name, gpu, began, began + time_between(one.began, *one.ended)});
+      phases.push_back({one.number, one.name, gpu, one.was_begun, began, began + time_between(one.began, *one.ended)});
     } catch (const Error&) {
       failed.insert(gpu);
     }

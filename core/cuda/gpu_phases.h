@@ -41,6 +41,7 @@ class GpuPhases {
     const char* name;
     cuda::Event began;
     std::optional<cuda::Event> ended;
+    bool was_begun = false;  // see GpuPhase
   };
   /// A point of time on both clocks.
   struct Origin {

@@ -17,6 +17,7 @@
 #include <tandem/core/cuda/ordered_mutex.h>
 #include <tandem/core/cuda/per_gpu.h>
 #include <tandem/core/cuda/runtime.h>
+#include <tandem/core/peak_place.h>
 #include <tandem/core/thread_state.h>
 #include <tandem/tensor/idle_gpus.h>
 
@@ -67,9 +68,12 @@ struct Account {
   std::array<std::size_t, core::kMemoryUses> by_use{};
   std::map<std::size_t, std::size_t, std::greater<>> blocks;  // blocks in use: size in bytes, count
 
-  void add(std::size_t bytes, core::MemoryUse use) {
+  void add(std::size_t bytes, core::MemoryUse use, int gpu) {
     in_use += bytes;
-    peak = std::max(peak, in_use);
+    if (in_use > peak) {
+      peak = in_use;
+      core::note_peak(gpu);
+    }
     by_use[static_cast<std::size_t>(use)] += bytes;
     ++blocks[bytes];
   }
@@ -168,7 +172,7 @@ class GpuAllocator {
       block = from_driver(asked, bytes, stream);
     }
     block->use = core::thread_state().memory_use;
-    account_.add(block->bytes, block->use);
+    account_.add(block->bytes, block->use, block->gpu);
     return block.release();
   }
 

@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,7 +14,9 @@
 #define NVTX_NO_IMPL  // as profilers do
 #include <nvtx3/nvToolsExt.h>
 
+#include <tandem/core/peak_place.h>
 #include <tandem/core/span.h>
+#include <tandem/core/step_times.h>
 #include <tandem/graph/capture.h>
 #include <tandem/nn/linear.h>
 #include <tandem/nn/loss.h>
@@ -124,6 +127,67 @@ TEST(GpuTrace, HasReplaysOfAStepAndNotItsRecording) {
     step(training.x);
   }
   EXPECT_GE(gpu_phases(trace).count("replay"), 1U);
+}
+
+double in(const StepSums& sums, Phase phase) { return sums.phases[static_cast<std::size_t>(phase)]; }
+
+double sum(const StepSums& sums) { return std::accumulate(sums.phases.begin(), sums.phases.end(), 0.0); }
+
+// The host would say that the time goes into reading the loss.
+TEST(StepTimesOfAGpu, SayWhatTheGpuDidWhileTheHostWaitedForALoss) {
+  TANDEM_NEEDS_GPUS(1);
+  Training training;
+  const StepTimes times;
+  for (int i = 0; i < 100; ++i) {
+    training.step(training.x).item();
+  }
+  const StepSums sums = times.whole_steps();
+  ASSERT_TRUE(sums.is_gpu_time);
+  EXPECT_EQ(sums.count, 99);
+  for (const Phase phase : {Phase::forward, Phase::backward, Phase::optimizer}) {
+    EXPECT_GT(in(sums, phase), 0) << to_string(phase);
+  }
+  EXPECT_LE(sum(sums), sums.elapsed * 1.001);
+  EXPECT_EQ(sums.efforts[static_cast<std::size_t>(Effort::read)].seconds, 0);
+  EXPECT_EQ(sums.efforts[static_cast<std::size_t>(Effort::read)].count, 99);
+}
+
+TEST(StepTimesOfAGpu, HaveReplaysWithTheirUpdate) {
+  TANDEM_NEEDS_GPUS(1);
+  Training training;
+  auto step = graph::capture([&](const Tensor& in) { return training.step(in); });
+  const StepTimes times;
+  for (int i = 0; i < 6; ++i) {
+    step(training.x);
+  }
+  const StepSums sums = times.whole_steps();
+  ASSERT_TRUE(sums.is_gpu_time);
+  EXPECT_GT(in(sums, Phase::replay), 0);
+  EXPECT_LE(sum(sums), sums.elapsed * 1.001);
+}
+
+TEST(StepTimesOfAGpu, AreTheHostsForAModelOnACpu) {
+  TANDEM_NEEDS_GPUS(1);
+  Training training;
+  training.step(training.x);
+  nn::Linear model(6, 4);
+  optim::SGD sgd(model.parameters(), {.lr = 0.1});
+  const StepTimes times;
+  for (int i = 0; i < 3; ++i) {
+    model(ones({8, 6})).sum().backward();
+    sgd.step();
+  }
+  const StepSums sums = times.whole_steps();
+  EXPECT_FALSE(sums.is_gpu_time);
+  EXPECT_GT(in(sums, Phase::forward), 0);
+}
+
+TEST(PeakPlaceOfAGpu, IsTheModuleThatTookMost) {
+  TANDEM_NEEDS_GPUS(1);
+  const StepTimes times;
+  const nn::Linear model(6, 1 << 12, {.device = "cuda:0"});
+  const Tensor out = model(test::filled(6 << 10, 1).reshape({1024, 6}));  // 16 MiB
+  EXPECT_EQ(core::peak_place(0), "forward of Linear");
 }
 
 // To find out when phases ended, a trace waits for the GPU.

@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <tandem/core/peak_place.h>
 #include <tandem/tandem.h>
 #include <tandem/telemetry/diagnosis.h>
 
@@ -26,6 +27,8 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
 
 /// A rank of a machine with 2 cores, whose step of 1000 us is forward and backward.
 struct Rank {
@@ -159,6 +162,40 @@ TEST(Verdict, OfAHealthyStepIsSilence) {
   EXPECT_THAT(telemetry::verdict(Ranks({RankSteps(), rank.steps})), IsEmpty()) << "a rank without steps";
 }
 
+// The host's cores are not what computes there, and its reads only wait for the GPU.
+TEST(Verdict, OfAGpuIsInItsTime) {
+  Rank rank = computing(960).set(Phase::optimizer, 20);
+  rank.steps.threads = 1;
+  rank.steps.is_gpu_time = 1;
+  rank.steps.efforts[static_cast<std::size_t>(Effort::read)].count = 1;
+  EXPECT_THAT(telemetry::verdict(Ranks({rank.steps})), IsEmpty());
+  EXPECT_THAT(telemetry::diagnosis(Ranks({rank.steps})),
+              AllOf(HasSubstr("1000 us each in the time of the GPU:"), Not(HasSubstr("launches"))));
+  rank.steps.is_gpu_ahead = 1;
+  EXPECT_THAT(telemetry::diagnosis(Ranks({rank.steps})),
+              AllOf(HasSubstr("it waits for launches. graph::capture() launches a step at once"),
+                    HasSubstr("; 1 values read in a step (item(), to_vector()) keep the host from running ahead")));
+}
+
+TEST(Diagnosis, SaysWhereMemoryWasLargest) {
+  Rank rank = computing(1000).set(Fact::parameter_bytes, 2 * kMib).set(Fact::peak_bytes, 9 * kMib);
+  const auto text = [&] { return telemetry::diagnosis(Ranks({rank.steps, rank.steps})); };
+  EXPECT_THAT(text(), HasSubstr("at most 9.0 MiB\n"));
+  rank.steps.peak_place = "forward of conv1";
+  EXPECT_THAT(text(), HasSubstr("at most 9.0 MiB, reached in 'forward of conv1'\n"));
+}
+
+TEST(PeakPlace, IsTheModuleThatTookMost) {
+  const StepTimes times;
+  nn::Sequential model(nn::Linear(64, 8), nn::Linear(8, 1 << 14));
+  const Tensor out = model(ones({1024, 64}));  // 64 MiB
+  EXPECT_EQ(core::peak_place(-1), "forward of 1");
+  out.sum().backward();
+  EXPECT_THAT(core::peak_place(-1), StartsWith("backward of "));
+  const Tensor all = zeros({64 << 20});
+  EXPECT_EQ(core::peak_place(-1), "");
+}
+
 TEST(StepProfile, OfRanksThatShareIsThatOfOneThatDoesAll) {
   const auto profile_of = [](const Rank& rank) { return telemetry::profile_of(Ranks({rank.steps, rank.steps})); };
   const Rank plain = computing(600).set(Phase::optimizer, 400).set(Fact::state_bytes, 8);
@@ -175,12 +212,16 @@ TEST(RankSteps, TravelAsNumbers) {
   Rank rank = networked(600, 3, 2).set(Fact::rows, 7).set(Effort::read, 5, 6);
   rank.steps.bound_to = {3, 4};
   rank.steps.waits = {1, 2, 3};
+  rank.steps.is_gpu_time = 1;
+  rank.steps.peak_place = "forward of conv1";
   const RankSteps copy = RankSteps::from_values(rank.steps.to_values());
   EXPECT_EQ(copy.to_values(), rank.steps.to_values());
   EXPECT_EQ(copy.of(Effort::read).bytes, 6);
   EXPECT_EQ(copy.of(Fact::rows), 7);
   EXPECT_THAT(copy.waits, ElementsAre(1, 2, 3));
   EXPECT_EQ(copy.latency_us, 5);
+  EXPECT_EQ(copy.is_gpu_time, 1);
+  EXPECT_EQ(copy.peak_place, "forward of conv1");
 }
 
 /// The warnings while it exists.

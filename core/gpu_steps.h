@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <tandem/core/export.h>
+#include <tandem/core/gpu_spans.h>
+#include <tandem/core/step_times.h>
+
+// Internal: steps in the time of a GPU.
+
+namespace tandem::inline v0::core {
+
+/// Puts the times of a GPU into `sums`, if all `phases` are on the GPU that the parameters are on. The phases are in
+/// the order of their numbers; those of step i have numbers below `ends[i]`. The first step that has any only says when
+/// the next one begins.
+TANDEM_API void tell_in_gpu_time(StepSums& sums, const std::vector<GpuPhase>& phases,
+                                 const std::vector<std::uint64_t>& ends);
+
+}  // namespace tandem::inline v0::core
