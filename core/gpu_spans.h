@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include <tandem/core/export.h>
@@ -34,7 +35,7 @@ struct GpuPhase {
   std::uint64_t number = 0;  ///< in the order in which phases begin
   const char* name = "";
   int gpu = 0;
-  bool was_begun = false;  ///< by the GPU, when the host had queued all of it
+  std::thread::id thread = {};  ///< the host's, which queued it
   Span::Clock::time_point began = {};
   Span::Clock::time_point ended = {};
 };
@@ -43,10 +44,13 @@ struct GpuPhase {
 class GpuPhases;
 /// The record of the calling thread's rank, which all that hold it share; null in a build without CUDA.
 TANDEM_API std::shared_ptr<GpuPhases> gpu_phases_of_this_rank();
+/// From here on the clocks of GPUs are compared with the host's anew: they drift apart. Waits for each GPU at its next
+/// phase.
+TANDEM_API void compare_gpu_clocks(GpuPhases& phases);
 /// The number that the next phase will have.
 TANDEM_API std::uint64_t next_gpu_phase(GpuPhases& phases) noexcept;
 /// The phases from number `begin` to before `end` that have ended, without the oldest where there are more than 32,768.
-/// Waits for the GPUs; the phases on a GPU that has failed are left out.
+/// Waits for the GPUs; all phases on a GPU that has failed are left out.
 TANDEM_API std::vector<GpuPhase> gpu_phases_between(GpuPhases& phases, std::uint64_t begin, std::uint64_t end);
 
 }  // namespace tandem::inline v0::core

@@ -4,8 +4,10 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 namespace tandem::inline v0::core {
 
@@ -49,30 +51,32 @@ std::size_t step_of(const GpuPhase& phase, const std::vector<std::uint64_t>& end
   return static_cast<std::size_t>(std::ranges::upper_bound(ends, phase.number) - ends.begin());
 }
 
-// Whether the GPU has begun nearly each phase by the time that the host has queued it. Phases that are launched at
-// once, or only wait, tell nothing.
-bool is_ahead(const std::vector<GpuPhase>& phases) {
-  std::size_t begun = 0;
-  std::size_t all = 0;
-  for (const GpuPhase& phase : phases) {
-    const std::optional<Phase> which = phase_of(phase.name);
-    if (which == Phase::forward || which == Phase::backward || which == Phase::optimizer) {
-      begun += phase.was_begun ? 1 : 0;
-      ++all;
-    }
+// A rank with several GPUs has phases on each.
+bool has_one_gpu(const StepFacts& facts) {
+  const auto of = [&](Fact fact) { return facts[static_cast<std::size_t>(fact)]; };
+  return of(Fact::gpu) != 0 && of(Fact::devices) < 2 && of(Fact::idle) == 0;
+}
+
+// The part of the host's efforts that belongs to so many steps. What the host does under the GPU's work costs nothing.
+EffortSums efforts_in(double steps, const StepSums& host) {
+  EffortSums efforts = host.efforts;
+  for (EffortSum& effort : efforts) {
+    const double share = steps / static_cast<double>(host.count);
+    effort = {.count = share * effort.count, .seconds = share * effort.seconds, .bytes = share * effort.bytes};
   }
-  return all > 0 && 10 * begun >= 9 * all;
+  for (const Effort hidden : {Effort::read, Effort::allocation, Effort::backward_here, Effort::backward_beside}) {
+    efforts[static_cast<std::size_t>(hidden)].seconds = 0;
+  }
+  return efforts;
 }
 
 }  // namespace
 
-void tell_in_gpu_time(StepSums& sums, const std::vector<GpuPhase>& phases, const std::vector<std::uint64_t>& ends) {
+void tell_in_gpu_time(StepSums& sums, std::vector<GpuPhase> phases, const std::vector<std::uint64_t>& ends) {
   const double gpu = sums.facts[static_cast<std::size_t>(Fact::gpu)] - 1;
-  if (phases.empty() || std::ranges::any_of(phases, [&](const GpuPhase& phase) { return phase.gpu != gpu; })) {
-    return;
-  }
-  const std::size_t first = step_of(phases.front(), ends);
-  if (first + 1 >= ends.size()) {
+  std::erase_if(phases, [&](const GpuPhase& phase) { return phase.gpu != gpu; });
+  const std::size_t first = phases.empty() ? ends.size() : step_of(phases.front(), ends);
+  if (!has_one_gpu(sums.facts) || first + 1 >= ends.size()) {
     return;
   }
   std::vector<Clock::time_point> end_of(ends.size(), phases.front().ended);
@@ -81,34 +85,27 @@ void tell_in_gpu_time(StepSums& sums, const std::vector<GpuPhase>& phases, const
       end_of[step] = std::max(end_of[step], phase.ended);
     }
   }
-  std::vector<GpuPhase> alone = phases;
-  subtract_inner(alone);
+  subtract_inner(phases);
   std::vector<std::array<double, kPhases>> seconds(ends.size());
-  for (const GpuPhase& phase : alone) {
-    const std::optional<Phase> which = phase_of(phase.name);
+  for (const GpuPhase& phase : phases) {
     const std::size_t step = step_of(phase, ends);
-    if (which && step < ends.size()) {
+    if (const std::optional<Phase> which = phase_of(phase.name); which && step < ends.size()) {
       seconds[step][static_cast<std::size_t>(*which)] += to_seconds(phase.ended - phase.began);
     }
   }
   const std::size_t count = ends.size() - 1 - first;
-  const double scale = static_cast<double>(sums.count) / static_cast<double>(count);
-  sums.elapsed = scale * to_seconds(end_of.back() - end_of[first]);
-  sums.longest = 0;
-  sums.phases = {};
-  sums.waits.clear();
+  StepSums told{.count = static_cast<std::int64_t>(count),
+                .elapsed = to_seconds(end_of.back() - end_of[first]),
+                .efforts = efforts_in(static_cast<double>(count), sums),
+                .facts = sums.facts,
+                .is_gpu_time = true};
   for (std::size_t step = first + 1; step < ends.size(); ++step) {
     const auto in = [&](Phase phase) { return seconds[step][static_cast<std::size_t>(phase)]; };
-    sums.longest = std::max(sums.longest, to_seconds(end_of[step] - end_of[step - 1]));
-    sums.waits.push_back(in(Phase::reduce) + in(Phase::collective) + in(Phase::pipeline));
-    std::ranges::transform(sums.phases, seconds[step], sums.phases.begin(),
-                           [&](double sum, double more) { return sum + scale * more; });
+    told.longest = std::max(told.longest, to_seconds(end_of[step] - end_of[step - 1]));
+    told.waits.push_back(in(Phase::reduce) + in(Phase::collective) + in(Phase::pipeline));
+    std::ranges::transform(told.phases, seconds[step], told.phases.begin(), std::plus());
   }
-  for (EffortSum& effort : sums.efforts) {
-    effort.seconds = 0;
-  }
-  sums.is_gpu_time = true;
-  sums.is_gpu_ahead = is_ahead(phases);
+  sums = std::move(told);
 }
 
 }  // namespace tandem::inline v0::core

@@ -11,10 +11,9 @@
 
 namespace tandem::inline v0::core {
 
-/// Puts the times of a GPU into `sums`, if all `phases` are on the GPU that the parameters are on. The phases are in
-/// the order of their numbers; those of step i have numbers below `ends[i]`. The first step that has any only says when
-/// the next one begins.
-TANDEM_API void tell_in_gpu_time(StepSums& sums, const std::vector<GpuPhase>& phases,
-                                 const std::vector<std::uint64_t>& ends);
+/// Replaces `sums` of the host by those of its last steps in the time of the GPU that the parameters are on, if it is
+/// the only one. The phases are in the order of their numbers; those of step i have numbers below `ends[i]`. The first
+/// step that has any only says when the next one begins.
+TANDEM_API void tell_in_gpu_time(StepSums& sums, std::vector<GpuPhase> phases, const std::vector<std::uint64_t>& ends);
 
 }  // namespace tandem::inline v0::core

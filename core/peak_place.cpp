@@ -3,9 +3,9 @@
 #include <map>
 #include <mutex>
 #include <new>
+#include <utility>
 
 #include <tandem/core/fork.h>
-#include <tandem/core/span.h>
 
 namespace tandem::inline v0::core {
 
@@ -23,13 +23,23 @@ Places& places() {
 
 }  // namespace
 
-void note_peak(int gpu) noexcept {
+std::atomic<std::uint64_t> PeakWatch::restarts{0};
+
+void PeakWatch::raise(std::size_t in_use) noexcept {
   try {
-    std::string place = detail::has_span_listeners() ? place_of_this_thread() : "";
+    std::string place = place_of_this_thread();
     const std::lock_guard lock(places().mutex);
-    places().by_gpu[gpu] = std::move(place);
+    places().by_gpu[gpu_] = std::move(place);
+    most_ = in_use;
+    restarts_ = restarts.load(std::memory_order_relaxed);
   } catch (const std::bad_alloc&) {  // an older place stays
   }
+}
+
+void restart_peaks() noexcept {
+  const std::lock_guard lock(places().mutex);
+  places().by_gpu.clear();
+  PeakWatch::restarts.fetch_add(1, std::memory_order_relaxed);
 }
 
 std::string peak_place(int gpu) {

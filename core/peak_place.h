@@ -1,17 +1,45 @@
 #pragma once
 
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include <tandem/core/export.h>
+#include <tandem/core/span.h>
 
-// Internal: what a program did when its tensors took more memory of a device than ever before.
+// Internal: what a program does when its tensors take most memory of a device.
 
 namespace tandem::inline v0::core {
 
-/// The tensors on GPU `gpu` (-1: on CPUs) take more memory than ever before. What the calling thread does now is
-/// remembered if anybody listens to spans.
-TANDEM_API void note_peak(int gpu) noexcept;
-/// "forward of conv1", "backward of linear", "optimizer"; empty if nobody listened, or outside of all spans.
+/// Whatever is in use from here on counts anew.
+TANDEM_API void restart_peaks() noexcept;
+
+/// An allocator owns one, and guards it by a lock of its own.
+class TANDEM_API PeakWatch {
+ public:
+  /// For GPU `gpu`; -1: for CPUs.
+  explicit PeakWatch(int gpu) noexcept : gpu_(gpu) {}
+  /// So many bytes are in use now. If they are more than ever since restart_peaks(), the place of the calling thread is
+  /// remembered. Costs a load and a branch when nobody listens to spans.
+  void note(std::size_t in_use) noexcept {
+    if (detail::has_span_listeners() && (in_use > most_ || restarts_ != restarts.load(std::memory_order_relaxed))) {
+      raise(in_use);
+    }
+  }
+
+ private:
+  friend void restart_peaks() noexcept;
+  void raise(std::size_t in_use) noexcept;
+
+  static std::atomic<std::uint64_t> restarts;
+  int gpu_;
+  std::size_t most_ = 0;
+  std::uint64_t restarts_ = 0;
+};
+
+/// "forward of conv1", "backward of linear", "optimizer": where most memory of GPU `gpu` (-1: of CPUs) was in use since
+/// restart_peaks(). Empty if that was outside of all spans, or nobody listened.
 TANDEM_API std::string peak_place(int gpu);
 /// The place of the calling thread in such words.
 std::string place_of_this_thread();

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <functional>
 #include <mutex>
+#include <utility>
 
 #include <tandem/core/gpu_spans.h>
 #include <tandem/core/gpu_steps.h>
+#include <tandem/core/peak_place.h>
 #include <tandem/core/span_thread.h>
 
 namespace tandem::inline v0 {
@@ -105,7 +107,9 @@ StepSums StepTimes::whole_steps() const {
   const bool has_all = steps_ <= static_cast<std::int64_t>(kWaits);
   const std::uint64_t begin = has_all ? first_gpu_phase_ : ends.front();
   lock.unlock();  // training goes on while this thread waits for the GPU
-  core::tell_in_gpu_time(sums, core::gpu_phases_between(*gpus_, begin, ends.back()), ends);
+  std::vector<core::GpuPhase> phases = core::gpu_phases_between(*gpus_, begin, ends.back());
+  std::erase_if(phases, [&](const core::GpuPhase& phase) { return phase.thread != trains_; });
+  core::tell_in_gpu_time(sums, std::move(phases), ends);
   return sums;
 }
 
@@ -151,6 +155,7 @@ void StepTimes::reset() {
   rows_ = 0;
   updates_ = 0;
   totals_.reset();
+  core::restart_peaks();
 }
 
 }  // namespace tandem::inline v0

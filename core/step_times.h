@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include <tandem/core/export.h>
@@ -28,11 +29,9 @@ struct StepSums {
       {};                // seconds in `reduce`, `collective` and `pipeline` of each of the last steps, up to 64
   EffortSums efforts{};  // of all threads that work for the rank
   StepFacts facts{};     // at the end of the last step; `rows` is the mean over all steps
-  /// Whether `longest`, `elapsed`, `phases` and `waits` are times of the rank's GPU, scaled up from the last steps (up
-  /// to 63). Seconds of `efforts` are then 0, because the host's time does not show what they cost.
+  /// Whether these are the last steps (up to 63) in the time of the rank's GPU. The seconds of efforts that the host
+  /// spends under the work of the GPU are then 0.
   bool is_gpu_time = false;
-  /// Whether the GPU has nothing queued but what the host is about to queue: it waits for launches.
-  bool is_gpu_ahead = false;
 };
 
 /// While it exists, collects the time that phases take on the thread that made it, which must be the training thread:
@@ -44,7 +43,7 @@ struct StepSums {
 /// If ranks are threads, each rank makes its own StepTimes in the function that spawn() runs. Work of the program's
 /// other threads, for example loader workers, is not counted. A phase inside another phase is subtracted from the outer
 /// one: phases are disjoint, and their sum is at most the elapsed time. The host runs ahead of a GPU, so whole_steps()
-/// has the times of the rank's GPU instead, if it uses one: from where the GPU reaches the beginning of a phase to
+/// has the times of the rank's GPU instead, if it trains on one: from where the GPU reaches the beginning of a phase to
 /// where it reaches the end. The other functions, and whole_steps() of a rank with several GPUs, have those of the
 /// host.
 class TANDEM_API StepTimes {
@@ -89,6 +88,7 @@ class TANDEM_API StepTimes {
 
   std::shared_ptr<core::SpanThread> thread_;
   std::shared_ptr<core::GpuPhases> gpus_;  // null in a build without CUDA
+  std::thread::id trains_ = std::this_thread::get_id();
   // The members below are guarded by the lock of *thread_.
   Clock::time_point started_;
   Times phases_{};

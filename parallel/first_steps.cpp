@@ -18,6 +18,7 @@ namespace {
 
 constexpr double kLongEnough = 1e6;  // in microseconds
 constexpr std::int64_t kManyPasses = 64;
+constexpr std::int64_t kManySteps = 256;
 
 // The time of a rank's steps, without the longest one.
 double usual_time(const telemetry::RankSteps& rank) { return rank.count * rank.step_us - rank.longest_us; }
@@ -26,9 +27,6 @@ double usual_time(const telemetry::RankSteps& rank) { return rank.count * rank.s
 bool has_pause(const telemetry::RankSteps& rank) {
   return rank.count < 2 || usual_time(rank) / (rank.count - 1) * 1.2 < rank.step_us;
 }
-
-// Whether the times are those of a host that runs ahead of its GPUs.
-bool runs_ahead(const telemetry::RankSteps& rank) { return rank.of(Fact::is_on_gpu) != 0 && rank.is_gpu_time == 0; }
 
 // Whether TANDEM_ADVICE=0 asks for silence. The ranks exchange their times even so: one rank alone may ask for it.
 bool is_silent() {
@@ -57,10 +55,11 @@ void FirstSteps::after_pass() {
   next_look_ *= 4;
   const telemetry::Ranks ranks =
       exchange_ ? exchange_->run(*times_) : telemetry::Ranks({telemetry::RankSteps::of(*times_)});
+  const bool is_window = ranks.mean().is_gpu_time == 1;  // which are the last steps, however many were made
   const bool has_none = !ranks.without_steps().empty();  // updates without an Optimizer are not seen
-  if (std::ranges::any_of(ranks.all(), runs_ahead) || (has_none && passes_ >= kManyPasses)) {
+  if (std::ranges::any_of(ranks.all(), &telemetry::RankSteps::runs_ahead) || (has_none && passes_ >= kManyPasses)) {
     end();
-  } else if (!has_none && ranks.most(usual_time) >= kLongEnough) {
+  } else if (!has_none && (ranks.most(usual_time) >= kLongEnough || (is_window && passes_ >= kManySteps))) {
     if (std::ranges::any_of(ranks.all(), has_pause)) {
       times_->reset();  // the next look is at steps without the pause
     } else {

@@ -16,8 +16,8 @@ class ProcessGroup;
 ///
 /// The ranks exchange their times after 16, 64, 256, ... passes, until they have trained for long enough. They all make
 /// these passes in the same order, those that only follow the others in a Join included, so the exchange has one place
-/// in their sequences of collectives. Where a rank computes on a GPU, whose times are not those of the host, nothing is
-/// said.
+/// in their sequences of collectives. Where a rank computes on several GPUs, whose times are not those of the host,
+/// nothing is said.
 class TANDEM_API FirstSteps {
  public:
   /// For `group` a collective; null: the only rank.

@@ -15,8 +15,8 @@ namespace tandem::inline v0::telemetry {
 
 namespace {
 
-// What would go if no device did more than the others: copying, and work on the first device alone that the devices
-// could share.
+// The time of a step that would go if no device did more than the others: copying, and work on the first device alone
+// that the devices could share.
 double first_devices_part(const RankSteps& rank, bool is_alone) {
   const double copying = rank.copying(is_alone);
   const double devices = rank.of(Fact::devices);
@@ -98,8 +98,7 @@ void add_tiny_batch(Causes& causes, double fixed) {
 // Cores on which nothing computes.
 void add_idle_cores(Causes& causes) {
   const Ranks::CoreUse use = causes.ranks().idle_cores();
-  const bool is_on_gpu = causes.mean().is_gpu_time != 0 || causes.mean().of(Fact::is_on_gpu) != 0;
-  if (is_on_gpu || use.used == 0 || 2 * use.used > use.all) {
+  if (causes.mean().of(Fact::gpu) != 0 || use.used == 0 || 2 * use.used > use.all) {
     return;
   }
   const double share = static_cast<double>(use.used) / use.all;

@@ -67,21 +67,17 @@ std::string line_on_memory(const RankSteps& mean) {
       "device, activations included, at most {:.1f} MiB{}\n",
       mib(Fact::parameter_bytes), mib(mean.of(Fact::gradient_bytes) > 0 ? Fact::gradient_bytes : Fact::parameter_bytes),
       mib(Fact::state_bytes), mib(Fact::peak_bytes),
-      mean.peak_place.empty() ? "" : fmt::format(", reached in '{}'", mean.peak_place));
+      mean.peak_place.empty() ? "" : fmt::format(", most of it in '{}'", mean.peak_place));
 }
 
-// Whether the GPU waits for what its host launches.
-std::string line_on_gpu(const RankSteps& mean) {
-  if (mean.is_gpu_ahead < 0.5) {
-    return "";
-  }
-  const double reads = mean.of(Effort::read).count;
-  return fmt::format(
-      "The GPU is done with all that is queued whenever its host queues more: it waits for launches. graph::capture() "
-      "launches a step at once, larger batches give each launch more to do{}.\n",
-      reads > 0
-          ? fmt::format("; {:.2g} values read in a step (item(), to_vector()) keep the host from running ahead", reads)
-          : "");
+// A warning about times of hosts, which do not wait for their GPUs.
+std::string line_on_clocks(const Ranks& ranks) {
+  const auto count = std::ranges::count_if(ranks.all(), &RankSteps::runs_ahead);
+  return count == 0 ? ""
+                    : fmt::format(
+                          "Times {}are those of the host, which runs ahead of the GPU: what it waits for, such "
+                          "as a loss that it reads, seems to take all of it.\n",
+                          ranks.count() > 1 ? fmt::format("of {} of {} ranks ", count, ranks.count()) : "");
 }
 
 }  // namespace
@@ -97,7 +93,7 @@ std::string diagnosis(const Ranks& ranks) {
   const RankSteps& mean = ranks.mean();
   std::string text = fmt::format("{}{}, {:.0f} us each{}:\n", ranks.counts(),
                                  ranks.count() > 1 ? fmt::format(" on each of {} ranks", ranks.count()) : "",
-                                 mean.step_us, mean.is_gpu_time != 0 ? " in the time of the GPU" : "");
+                                 mean.step_us, mean.is_gpu_time == 1 ? " in the time of the GPU" : "");
   const auto line = [&](const char* name, double us) {
     if (us > 0) {
       text += fmt::format("  {:10} {:9.0f} us {:4.0f} %\n", name, us, 100 * us / mean.step_us);
@@ -115,11 +111,17 @@ std::string diagnosis(const Ranks& ranks) {
   text += lines_on_ranks(ranks);
   text += ranks.count() > 1 ? line_on_efficiency(ranks) : "";
   text += line_on_memory(mean);
-  text += line_on_gpu(mean);
+  text += line_on_clocks(ranks);
   const std::vector<Cause> causes = causes_of(ranks);
   constexpr double kWorthwhile = 1.05;
   if (causes.front().gain < kWorthwhile) {
-    text += "Nearly all of it computes: a step gets faster by faster devices, more of them, or more threads.\n";
+    text +=
+        mean.of(Fact::gpu) == 0
+            ? "Nearly all of it computes: a step gets faster by faster devices, more of them, or more threads.\n"
+        : mean.of(Phase::replay) > 0
+            ? "Nearly all of it computes: a step gets faster by a faster GPU, or more of them.\n"
+            : "Nearly all of it computes, or launches what computes: graph::capture() launches a step at once; else "
+              "it gets faster by a faster GPU, or more of them.\n";
   } else {
     text += fmt::format("The largest part that one could save: {}. Predicted: {:.2f} times the rate.\n",
                         causes.front().text, causes.front().gain);

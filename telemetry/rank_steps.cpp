@@ -58,7 +58,7 @@ template <class Steps>
 auto numbers_of(Steps& steps) {
   return std::array{&steps.count,      &steps.step_us,    &steps.host,        &steps.cores,
                     &steps.threads,    &steps.is_process, &steps.bound_to[0], &steps.bound_to[1],
-                    &steps.longest_us, &steps.latency_us, &steps.is_gpu_time, &steps.is_gpu_ahead};
+                    &steps.longest_us, &steps.latency_us, &steps.is_gpu_time};
 }
 
 // A bit for each core of a rank's process, in numbers that a double holds exactly.
@@ -97,7 +97,6 @@ RankSteps RankSteps::of(const StepTimes& times) {
                   .is_process = core::thread_state().rank != nullptr ? 0.0 : 1.0,
                   .bound_to = own_cores(),
                   .is_gpu_time = sums.is_gpu_time ? 1.0 : 0.0,
-                  .is_gpu_ahead = sums.is_gpu_ahead ? 1.0 : 0.0,
                   .facts = sums.facts};
   steps.peak_place = core::peak_place(static_cast<int>(steps.of(Fact::gpu)) - 1).substr(0, kMostPlace);
   const double per_step = 1e6 / std::max(1.0, steps.count);
@@ -170,7 +169,6 @@ Ranks::Ranks(std::vector<RankSteps> ranks) : ranks_(std::move(ranks)) {
     mean_.count += rank.count / count;
     mean_.step_us += rank.step_us / count;
     mean_.is_gpu_time += rank.is_gpu_time / count;
-    mean_.is_gpu_ahead += rank.is_gpu_ahead / count;
     std::ranges::transform(mean_.us, rank.us, mean_.us.begin(),
                            [&](double sum, double us) { return sum + us / count; });
     for (std::size_t i = 0; i < kEfforts; ++i) {

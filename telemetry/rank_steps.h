@@ -30,12 +30,11 @@ struct RankSteps {
   double longest_us = 0;             // the longest step
   double latency_us = 0;             // duration of the smallest exchange; 0: not measured
   double is_gpu_time = 0;            // 1: see StepSums
-  double is_gpu_ahead = 0;           // 1: likewise
   std::array<double, kPhases> us{};
   StepFacts facts{};
   EffortSums efforts{};         // per step, in microseconds
   std::vector<double> waits{};  // wait() of each of the last steps
-  std::string peak_place{};     // where its tensors took most memory; empty: unknown
+  std::string peak_place{};     // where most memory was in use; empty: unknown
 
   static RankSteps of(const StepTimes& times);
   static RankSteps from_values(std::span<const double> values);
@@ -51,6 +50,8 @@ struct RankSteps {
   bool is_pipelined() const { return 2 * of(Phase::pipeline) > wait(); }
   /// The time in which other ranks may have to wait for this one.
   double busy() const { return step_us - wait(); }
+  /// Whether the times are those of a host that runs ahead of its GPUs.
+  bool runs_ahead() const { return of(Fact::gpu) != 0 && is_gpu_time == 0; }
   /// The time outside all phases.
   double rest() const;
   /// The copying of DataParallel. With `alone`, includes `reduce`, which then holds only the adding up of its
@@ -85,7 +86,7 @@ class Ranks {
     int all = 0;
     bool is_bound = false;  // the ranks' processes may use no more
   };
-  /// Of the machine with the largest part of idle cores.
+  /// The cores of the machine with the largest part of idle ones.
   CoreUse idle_cores() const;
 
   /// The largest `part` of a rank.

@@ -44,6 +44,7 @@ struct Track {
 struct Trace::Impl final : core::SpanSink {
   explicit Impl(std::size_t most) : most_(most), gpus_(core::gpu_phases_of_this_rank()) {
     if (gpus_ != nullptr) {
+      core::compare_gpu_clocks(*gpus_);
       first_on_gpu_ = core::next_gpu_phase(*gpus_);
     }
     open();

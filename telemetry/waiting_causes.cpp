@@ -58,8 +58,8 @@ Part what_differs(const Ranks& ranks, const std::vector<std::size_t>& slow) {
   });
 }
 
-// What goes with the waiting of ranks for each other in turn: their work beside the phases, or waiting for input, if
-// that is what they wait for.
+// The time that goes with the waiting of ranks for each other in turn: their work beside the phases, or waiting for
+// input, if that is what they wait for.
 double goes_with_waiting(const Ranks& ranks, double waiting) {
   const double own = waiting / static_cast<double>(ranks.count() - 1);  // each rank's, for which all others wait
   const std::vector<Part> parts = parts_of(ranks);

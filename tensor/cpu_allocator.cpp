@@ -63,7 +63,6 @@ struct FreeBlock {
 };
 
 std::atomic<std::size_t> system_bytes{0};
-std::atomic<std::size_t> most_system_bytes{0};
 std::atomic<std::uint64_t> system_allocations{0};
 
 void give_back(FreeBlock* list, int size_class) noexcept {
@@ -84,6 +83,7 @@ struct SharedCache {
   std::size_t used = 0;          // bytes of large blocks in use
   std::size_t most = kKeptIdle;  // largest value of `used` so far
   std::size_t idle = 0;          // bytes of large blocks in the lists
+  core::PeakWatch peak{-1};      // of `used`
 
   /// Takes a block of this class from the cache, or returns null; either way a block counts as used.
   void* take(int size_class) noexcept {
@@ -96,6 +96,7 @@ struct SharedCache {
     if (const std::size_t size = class_bytes(size_class); size > kThreadBlock) {
       used += size;
       most = kCached ? std::max(most, used) : 0;
+      peak.note(used);
       idle -= block != nullptr ? size : 0;
     }
     return block;
@@ -215,13 +216,7 @@ ThreadCache* local_cache() { return thread_cache != nullptr ? thread_cache : mak
   if (populating_listeners.load(std::memory_order_relaxed) > 0 && bytes <= kMostPopulated) {
     core::populate(memory, bytes);
   }
-  const std::size_t now = system_bytes.fetch_add(size, std::memory_order_relaxed) + size;
-  std::size_t most = most_system_bytes.load(std::memory_order_relaxed);
-  while (now > most && !most_system_bytes.compare_exchange_weak(most, now, std::memory_order_relaxed)) {
-  }
-  if (now > most) {
-    core::note_peak(-1);
-  }
+  system_bytes.fetch_add(size, std::memory_order_relaxed);
   system_allocations.fetch_add(1, std::memory_order_relaxed);
   return memory;
 }

@@ -29,7 +29,7 @@ struct Setup {
 
 /// Trains for some seconds by DistributedDataParallel.
 Seen train_ranks(const Setup& setup);
-/// The same for ranks that are processes, in the default group.
+/// Trains likewise as one of several processes, the ranks of the default group.
 Seen train_rank(const Setup& setup, tandem::parallel::ProcessGroup& group);
 /// Trains for some seconds by steps of one's own, on one rank; each makes one optimiser step on `rows` rows.
 Seen train_alone(std::int64_t rows, const std::function<void()>& step);

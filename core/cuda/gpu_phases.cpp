@@ -38,11 +38,6 @@ std::shared_ptr<GpuPhases> find_locked(const parallel::RankContext* rank) {
   return nullptr;
 }
 
-int gpu_of_this_thread() {
-  const Device device = thread_state().device;
-  return device.type == DeviceType::cuda ? device.index : cuda::latest_gpu();
-}
-
 cuda::Stream current_stream(int gpu) {
   return cuda::current_stream(Device(DeviceType::cuda, static_cast<std::int16_t>(gpu)));
 }
@@ -54,7 +49,7 @@ bool is_capturing(const cuda::Stream& stream) {
 }
 
 // Unlike Event::synchronize() and elapsed_time(), leaves it to the program to find out what kernels complained of.
-void wait(const cuda::Event& event) { cuda::wait_for(event.device().index, event.handle(), "telemetry::Trace"); }
+void wait(const cuda::Event& event) { cuda::wait_for(event.device().index, event.handle(), "the times of phases"); }
 
 Span::Clock::duration time_between(const cuda::Event& begin, const cuda::Event& end) {
   float milliseconds = 0;
@@ -87,25 +82,28 @@ std::shared_ptr<GpuPhases> gpu_phases_of_this_rank() {
   return phases;
 }
 
+void compare_gpu_clocks(GpuPhases& phases) { phases.compare_clocks(); }
 std::uint64_t next_gpu_phase(GpuPhases& phases) noexcept { return phases.next(); }
 
 std::vector<GpuPhase> gpu_phases_between(GpuPhases& phases, std::uint64_t begin, std::uint64_t end) {
   return phases.between(begin, end);
 }
 
-std::uint64_t GpuPhases::begin(const char* name) {
-  const int gpu = gpu_of_this_thread();
-  if (gpu < 0) {
-    return 0;
-  }
+int GpuPhases::gpu_of_this_thread() noexcept {
+  const Device device = thread_state().device;
+  return device.type == DeviceType::cuda ? device.index : cuda::latest_gpu();
+}
+
+std::uint64_t GpuPhases::begin(const char* name, int gpu) {
   const cuda::OutsideOfCapture outside;
   const cuda::Stream stream = current_stream(gpu);
   if (is_capturing(stream)) {
     return 0;
   }
   const std::lock_guard lock(mutex_);
-  if (!origins_.contains(gpu)) {
-    origins_.emplace(gpu, origin_of(stream));
+  if (!compared_.contains(gpu)) {
+    origins_.insert_or_assign(gpu, origin_of(stream));
+    compared_.insert(gpu);
   }
   if (latest_.size() == kMost) {
     One& oldest = latest_.front();
@@ -116,7 +114,7 @@ std::uint64_t GpuPhases::begin(const char* name) {
     }
     latest_.pop_front();
   }
-  latest_.push_back({next_, name, reached_by(stream), {}});
+  latest_.push_back({next_, name, std::this_thread::get_id(), reached_by(stream), {}});
   return next_++;
 }
 
@@ -128,9 +126,13 @@ void GpuPhases::end(std::uint64_t number) {
     const cuda::Stream stream = current_stream(one->began.device().index);
     if (!is_capturing(stream)) {
       one->ended = reached_by(stream);
-      one->was_begun = one->began.query();
     }
   }
+}
+
+void GpuPhases::compare_clocks() {
+  const std::lock_guard lock(mutex_);
+  compared_.clear();
 }
 
 std::uint64_t GpuPhases::next() {
@@ -164,11 +166,12 @@ std::vector<GpuPhase> GpuPhases::between(std::uint64_t begin, std::uint64_t end)
       }
       const Origin& origin = nearby.at(gpu);
       const Span::Clock::time_point began = origin.at + time_between(origin.event, one.began);
-      phases.push_back({one.number, one.name, gpu, one.was_begun, began, began + time_between(one.began, *one.ended)});
+      phases.push_back({one.number, one.name, gpu, one.thread, began, began + time_between(one.began, *one.ended)});
     } catch (const Error&) {
       failed.insert(gpu);
     }
   }
+  std::erase_if(phases, [&](const GpuPhase& phase) { return failed.contains(phase.gpu); });
   return phases;
 }
 

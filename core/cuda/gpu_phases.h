@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include <tandem/core/cuda_stream.h>
@@ -25,11 +26,13 @@ class GpuPhases {
 
   /// The record of the calling thread's rank, or null.
   static std::shared_ptr<GpuPhases> find();
+  /// The GPU of the calling thread's DeviceScope, or else the one that the thread used last; -1: none.
+  static int gpu_of_this_thread() noexcept;
 
-  /// Begins a phase on the GPU of the calling thread's DeviceScope, or else on the GPU that the thread used last.
-  /// Returns 0 where there is none, and while what its stream is given is captured: such events belong to a graph.
-  std::uint64_t begin(const char* name);
+  /// Begins a phase on that GPU. Returns 0 while what its stream is given is captured: such events belong to a graph.
+  std::uint64_t begin(const char* name, int gpu);
   void end(std::uint64_t number);
+  void compare_clocks();
   std::uint64_t next();
   std::vector<GpuPhase> between(std::uint64_t begin, std::uint64_t end);
   const parallel::RankContext* rank() const noexcept { return rank_; }
@@ -39,9 +42,9 @@ class GpuPhases {
   struct One {
     std::uint64_t number;
     const char* name;
+    std::thread::id thread;
     cuda::Event began;
     std::optional<cuda::Event> ended;
-    bool was_begun = false;  // see GpuPhase
   };
   /// A point of time on both clocks.
   struct Origin {
@@ -56,6 +59,7 @@ class GpuPhases {
   std::uint64_t next_;
   std::deque<One> latest_;
   std::map<int, Origin> origins_;                 // by GPU
+  std::set<int> compared_;                        // GPUs whose origin is from after the latest compare_clocks()
   std::map<int, std::vector<cuda::Event>> idle_;  // events of phases that made room for later ones
   ForkSafeMutex mutex_;                           // guards the members above
 };

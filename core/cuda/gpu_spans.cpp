@@ -44,8 +44,9 @@ GpuMark begin_on_gpu(const Span& span, bool is_phase) noexcept {
       open_range(span);
       mark.is_range = true;
     }
-    if (const auto phases = is_phase ? GpuPhases::find() : nullptr) {
-      mark.phase = phases->begin(span.name);
+    const int gpu = is_phase ? GpuPhases::gpu_of_this_thread() : -1;
+    if (const auto phases = gpu >= 0 ? GpuPhases::find() : nullptr) {
+      mark.phase = phases->begin(span.name, gpu);
     }
   } catch (const std::exception&) {  // the next call that needs the GPU throws its failure
   }

@@ -59,6 +59,7 @@ GpuMark begin_on_gpu(const Span&, bool) noexcept { return {}; }
 void end_on_gpu(const GpuMark&) noexcept {}
 void emit_ranges(bool) noexcept {}
 std::shared_ptr<GpuPhases> gpu_phases_of_this_rank() { return nullptr; }
+void compare_gpu_clocks(GpuPhases&) {}
 std::uint64_t next_gpu_phase(GpuPhases&) noexcept { return 0; }
 std::vector<GpuPhase> gpu_phases_between(GpuPhases&, std::uint64_t, std::uint64_t) { return {}; }
 

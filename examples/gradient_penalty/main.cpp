@@ -74,8 +74,7 @@ std::string draw(const nn::Sequential& critic, const Tensor& drawn) {
 
 int gradient_penalty_main(int argc, char** argv) {
   constexpr std::int64_t kSteps = 200, kCriticSteps = 5;  // of the generator in an epoch; of the critic for each
-  constexpr std::int64_t kDrawn = 2000;
-  constexpr double kPenalty = 0.1;  // its weight, as for the toys of the paper
+  constexpr double kPenalty = 0.1;                        // its weight, as for the toys of the paper
   example::PlainOptions options{.epochs = 20, .batch_size = 256, .lr = 1e-3};
   std::int64_t hidden = 64;
   CLI::App app("Learns to draw a ring of Gaussians, by a critic with a gradient penalty.", "gradient_penalty");
@@ -95,16 +94,17 @@ int gradient_penalty_main(int argc, char** argv) {
   optim::Adam critic_adam(critic.parameters(), {.lr = options.lr, .betas = {0.5, 0.9}});
   optim::CosineAnnealingLR generator_schedule(generator_adam, {.T_max = options.epochs * kSteps});
   optim::CosineAnnealingLR critic_schedule(critic_adam, {.T_max = options.epochs * kSteps});
+  const Tensor tested = randn({2000, 2});  // the same noise in each epoch, and for a run that goes on
   checkpoint::Run run(options.out, {.program = "gradient_penalty"});
   run.track(generator, critic, generator_adam, critic_adam, generator_schedule, critic_schedule);
-  const auto drawing = [&](std::int64_t count) {
+  const auto drawing = [&](const Tensor& noise) {
     const NoGradGuard no_grad;
-    return generator(randn({count, 2}));
+    return generator(noise);
   };
   auto critic_step = graph::capture([&] {
     critic_adam.zero_grad();
     const Tensor real = ring(options.batch_size);
-    const Tensor drawn = drawing(options.batch_size);
+    const Tensor drawn = drawing(randn({options.batch_size, 2}));
     const Tensor distance = critic(real).mean() - critic(drawn).mean();
     (gradient_penalty(critic, real, drawn) * kPenalty - distance).backward();
     critic_adam.step();
@@ -115,7 +115,7 @@ int gradient_penalty_main(int argc, char** argv) {
     generator_adam.step();
   });
   telemetry::Progress progress({.total = kSteps, .unit = "steps", .enabled = !options.quiet});
-  Quality found = quality(drawing(kDrawn));
+  Quality found = quality(drawing(tested));
   for (const std::int64_t epoch : run.epochs(options.epochs)) {
     progress.start_epoch(epoch + 1, options.epochs);
     progress.advance(run.steps() - epoch * kSteps);  // made before an interruption
@@ -129,12 +129,12 @@ int gradient_penalty_main(int argc, char** argv) {
       progress.advance(1);
       run.step();
     }
-    found = quality(drawing(kDrawn));
+    found = quality(drawing(tested));
     progress.set("near a mode", fmt::format("{:.1f} %", 100 * found.near));
     progress.end_epoch();
     run.log({{"epoch", epoch + 1}, {"modes", found.modes}, {"near", found.near}});
   }
-  run.folder()->write_file("gradient_penalty.svg", draw(critic, drawing(kDrawn)));
+  run.folder()->write_file("gradient_penalty.svg", draw(critic, drawing(tested)));
   fmt::print("modes: {} of {}, points within three standard deviations of one: {:.1f} %\n", found.modes, kModes,
              100 * found.near);
   fmt::print("run folder: {}  (metrics.jsonl, gradient_penalty.svg: data, drawings, the critic)\n",

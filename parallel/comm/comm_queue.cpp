@@ -251,7 +251,9 @@ std::shared_ptr<Operation> CommQueue::take_next(Lock& lock) {
 
 // Runs on the communication thread, or on the thread of a caller that waits.
 void CommQueue::perform(Operation& operation) {
-  const SpanScope traced({.name = to_string(operation.call.kind),
+  const bool launches = operation.gpu && backend_->gpu();  // and does not wait for the GPU
+  const SpanScope traced({.name = launches ? "launch" : to_string(operation.call.kind),
+                          .detail = launches ? to_string(operation.call.kind) : "",
                           .bytes = bytes_of(operation),
                           .flow = operation.flow,
                           .side = operation.flow != 0 ? core::Span::Flow::goes_on : core::Span::Flow::none});

@@ -102,7 +102,7 @@ Reducer::Reducer(nn::ModuleRef module, ProcessGroup& group, const DistributedOpt
     sharded_.emplace(link_, buckets_, options.shard);
   }
   // One line for each group.
-  if (link_.size() > 1 && link_.is_first() && group.backend() != "nccl") {
+  if (link_.size() > 1 && link_.is_first()) {
     first_steps_.emplace(&group);
   }
   for (const BucketMember& member : buckets_.members()) {
@@ -332,8 +332,6 @@ void Reducer::note_facts() {
   core::set_step_fact(Fact::buckets, static_cast<double>(buckets_.ranges().size()));
   core::set_step_fact(Fact::gradient_bytes, static_cast<double>(bytes));
   core::set_step_fact(Fact::shares_memory, link_.group().queue()->backend().shares_memory() ? 1 : 0);
-  const bool is_on_gpu = buckets_.ranges().front().gradients.device().type == DeviceType::cuda;
-  core::set_step_fact(Fact::is_on_gpu, is_on_gpu ? 1 : 0);
   core::set_step_fact(Fact::shards_updates, sharded_ ? 1 : 0);
   core::set_step_fact(Fact::shards_parameters, parts() != nullptr ? 1 : 0);
 }

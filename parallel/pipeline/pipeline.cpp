@@ -178,7 +178,6 @@ Tensor Pipeline::step(const Tensor& x, const Tensor& y,
 
 void Pipeline::note_facts(std::int64_t rows) {
   core::set_step_fact(Fact::rows, static_cast<double>(rows));
-  core::set_step_fact(Fact::is_on_gpu, core::thread_state().device.type == DeviceType::cuda ? 1 : 0);
   core::set_step_fact(Fact::stages, static_cast<double>(engine_->options().split.size()));
   core::set_step_fact(Fact::microbatches, static_cast<double>(steps_.microbatches));
   if (engine_->is_here()) {

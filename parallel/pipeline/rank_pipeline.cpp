@@ -112,7 +112,7 @@ class RankPipeline final : public PipelineEngine {
         queue_(group.queue()),
         own_(*stages_[static_cast<std::size_t>(group.rank())]) {
     own_.move_layers();
-    if (group.size() > 1 && group.backend() != "nccl") {
+    if (group.size() > 1) {
       first_steps_.emplace(&group);
     }
     const NoGradGuard no_grad;

@@ -68,12 +68,9 @@ struct Account {
   std::array<std::size_t, core::kMemoryUses> by_use{};
   std::map<std::size_t, std::size_t, std::greater<>> blocks;  // blocks in use: size in bytes, count
 
-  void add(std::size_t bytes, core::MemoryUse use, int gpu) {
+  void add(std::size_t bytes, core::MemoryUse use) {
     in_use += bytes;
-    if (in_use > peak) {
-      peak = in_use;
-      core::note_peak(gpu);
-    }
+    peak = std::max(peak, in_use);
     by_use[static_cast<std::size_t>(use)] += bytes;
     ++blocks[bytes];
   }
@@ -172,7 +169,8 @@ class GpuAllocator {
       block = from_driver(asked, bytes, stream);
     }
     block->use = core::thread_state().memory_use;
-    account_.add(block->bytes, block->use, block->gpu);
+    account_.add(block->bytes, block->use);
+    peak_.note(account_.in_use);
     return block.release();
   }
 
@@ -290,6 +288,7 @@ class GpuAllocator {
   std::size_t total_ = 0;  // bytes of the GPU
   OrderedMutex<LockPlace::allocator> mutex_;
   Account account_;
+  core::PeakWatch peak_{gpu_.index};  // of what the account has in use
   std::unordered_map<CUstream_st*, StreamCache> caches_;
 };
 

@@ -19,7 +19,21 @@ using ::testing::MatchesRegex;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-class ResumedSample : public Samples, public ::testing::WithParamInterface<const char*> {
+class InterruptedSample : public Samples {
+ protected:
+  /// Runs a command line until this file of its run folder "run" is there, sends the signal, and prints the exit code.
+  /// With -m the shell does not have its background jobs ignore SIGINT.
+  Outcome interrupted(const std::string& command, const std::string& signal,
+                      const std::string& until = "config.json") const {
+    const std::string script = fmt::format(
+        "set -m\n{} --out run & job=$!\nwhile ! [ -s run/{} ]; do sleep 0.01; done\nkill -{} $job\n"
+        "wait $job\necho \"exit code $?\"\n",
+        command, until, signal);
+    return run_program("/bin/bash", {"-c", script}, dir_.path());
+  }
+};
+
+class ResumedSample : public InterruptedSample, public ::testing::WithParamInterface<const char*> {
  protected:
   std::string program() const { return std::string(GetParam()) == "mlp" ? MLP_PROGRAM : REGRESSION_PROGRAM; }
   /// Long enough to be interrupted; sanitizers slow the programs down.
@@ -30,16 +44,6 @@ class ResumedSample : public Samples, public ::testing::WithParamInterface<const
   std::string options() const { return fmt::format("--epochs {} --hidden 64", epochs()); }
   Outcome run(const Arguments& arguments) const { return run_program(program(), arguments, dir_.path()); }
   Outcome tool(const Arguments& arguments) const { return run_program(TANDEM_TOOL, arguments, dir_.path()); }
-
-  /// Runs a command line until its run folder "run" is there, sends the signal, and prints the exit code. With -m the
-  /// shell does not have its background jobs ignore SIGINT.
-  Outcome interrupted(const std::string& command, const std::string& signal) const {
-    const std::string script = fmt::format(
-        "set -m\n{} --out run & job=$!\nwhile ! [ -s run/config.json ]; do sleep 0.01; done\nkill -{} $job\n"
-        "wait $job\necho \"exit code $?\"\n",
-        command, signal);
-    return run_program("/bin/bash", {"-c", script}, dir_.path());
-  }
   void expect_same_weights(const std::string& one, const std::string& other) const {
     const Outcome outcome = tool({"inspect", one + "/model.safetensors", other + "/model.safetensors"});
     EXPECT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
@@ -125,6 +129,27 @@ TEST_P(ResumedSample, ResumeTakesTheOptionsOfTheRunAndRefusesOthers) {
   EXPECT_EQ(parse_record(lines_of(longer.out).back()).at("seed"), "5");
   EXPECT_EQ(metrics("run").size(), 3U);
   EXPECT_EQ(parse_record(text("run/config.json")).at("hidden"), "16");
+}
+
+// Samples that make their own inputs have no DataLoader that knows where an epoch was interrupted.
+class ResumedLoop : public InterruptedSample, public ::testing::WithParamInterface<const char*> {};
+
+INSTANTIATE_TEST_SUITE_P(Programs, ResumedLoop, ::testing::Values(HEAT_EQUATION_PROGRAM, GRADIENT_PENALTY_PROGRAM),
+                         [](const auto& program) { return std::filesystem::path(program.param).filename().string(); });
+
+TEST_P(ResumedLoop, GoesOnInAnEpochAndPrintsTheSameWhenItIsOver) {
+  const std::string options =
+      fmt::format("--epochs {} --hidden 8 --batch-size 16 --threads 1 --quiet", IS_SANITIZED ? 6 : 20);
+  const auto run_into = [&](const char* folder) {
+    return run_program("/bin/sh", {"-c", fmt::format("'{}' {} --out {}", GetParam(), options, folder)}, dir_.path());
+  };
+  const Outcome stopped = interrupted(fmt::format("'{}' {}", GetParam(), options), "INT", "metrics.jsonl");
+  EXPECT_THAT(stopped.out, HasSubstr("exit code 130\n"));
+  const Outcome resumed = run_into("run");
+  const Outcome whole = run_into("whole");
+  EXPECT_EQ(metrics("run"), metrics("whole"));
+  EXPECT_EQ(lines_of(resumed.out).front(), lines_of(whole.out).front());
+  EXPECT_EQ(lines_of(run_into("run").out).front(), lines_of(whole.out).front());
 }
 
 }  // namespace
