@@ -13,7 +13,7 @@ namespace {
 
 struct Places {
   ForkSafeMutex mutex;
-  std::map<int, std::string> by_gpu;
+  std::map<int, Peak> by_gpu;
 };
 
 Places& places() {
@@ -29,7 +29,7 @@ void PeakWatch::raise(std::size_t in_use) noexcept {
   try {
     std::string place = place_of_this_thread();
     const std::lock_guard lock(places().mutex);
-    places().by_gpu[gpu_] = std::move(place);
+    places().by_gpu[gpu_] = {in_use, std::move(place)};
     most_ = in_use;
     restarts_ = restarts.load(std::memory_order_relaxed);
   } catch (const std::bad_alloc&) {  // an older place stays
@@ -42,10 +42,10 @@ void restart_peaks() noexcept {
   PeakWatch::restarts.fetch_add(1, std::memory_order_relaxed);
 }
 
-std::string peak_place(int gpu) {
+Peak peak_of(int gpu) {
   const std::lock_guard lock(places().mutex);
   const auto found = places().by_gpu.find(gpu);
-  return found != places().by_gpu.end() ? found->second : "";
+  return found != places().by_gpu.end() ? found->second : Peak();
 }
 
 }  // namespace tandem::inline v0::core

@@ -8,11 +8,11 @@
 #include <tandem/core/export.h>
 #include <tandem/core/span.h>
 
-// Internal: what a program does when its tensors take most memory of a device.
+// Internal: what a program does when its tensors take the most memory of a device.
 
 namespace tandem::inline v0::core {
 
-/// Whatever is in use from here on counts anew.
+/// Forgets all places: the next allocation on a device is the largest use so far.
 TANDEM_API void restart_peaks() noexcept;
 
 /// An allocator owns one, and guards it by a lock of its own.
@@ -38,9 +38,14 @@ class TANDEM_API PeakWatch {
   std::uint64_t restarts_ = 0;
 };
 
-/// "forward of conv1", "backward of linear", "optimizer": where most memory of GPU `gpu` (-1: of CPUs) was in use since
-/// restart_peaks(). Empty if that was outside of all spans, or nobody listened.
-TANDEM_API std::string peak_place(int gpu);
+/// The most memory that was in use at once.
+struct Peak {
+  std::size_t bytes = 0;
+  std::string place = {};  ///< "forward of conv1", "backward of linear", "optimizer"; empty outside of all spans
+};
+/// That of GPU `gpu` since restart_peaks(), or of CPUs (-1), where only blocks above 256 KiB count. Nothing if nobody
+/// listened.
+TANDEM_API Peak peak_of(int gpu);
 /// The place of the calling thread in such words.
 std::string place_of_this_thread();
 

@@ -13,7 +13,7 @@ namespace tandem::inline v0 {
 
 /// StepTimes adds these up beside the phases, on all threads of a rank.
 enum class Effort : std::uint8_t {
-  exchange,         // collectives on their way, hidden or not
+  exchange,         // collectives on their way, hidden or not, but those that are launched on GPUs
   all_gather,       // those of them that are all-gathers
   unshard,          // waiting for parameters that other ranks keep
   allocation,       // memory that the system had to give

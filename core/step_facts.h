@@ -20,6 +20,7 @@ enum class Fact : std::uint8_t {
   gpu,                // 1 + the number of the GPU that the parameters are on
   peak_bytes,         // of all tensors on its device at once, those of other ranks of the process included
   shares_memory,      // 1: the ranks exchange by memory that they share
+  is_launched,        // 1: the exchange is launched on the GPU, and the host does not wait for it
   shards_updates,     // 1: each rank updates its part of the parameters
   shards_parameters,  // 1: and keeps that part alone
   devices,            // of a DataParallel
@@ -30,7 +31,7 @@ enum class Fact : std::uint8_t {
 };
 
 /// Number of facts.
-inline constexpr std::size_t kFacts = 15;
+inline constexpr std::size_t kFacts = 16;
 /// One number for each fact.
 using StepFacts = std::array<double, kFacts>;
 

@@ -318,7 +318,9 @@ void Optimizer::note_bytes() const {
   core::set_step_fact(Fact::state_bytes, static_cast<double>(state_bytes()));
   const Device device = parameters_.front().device();
   const bool is_gpu = device.type == DeviceType::cuda;
-  core::set_step_fact(Fact::gpu, is_gpu ? 1 + device.index : 0);
+  if (is_gpu) {
+    core::set_step_fact(Fact::gpu, 1 + device.index);
+  }
   core::set_step_fact(Fact::peak_bytes,
                       static_cast<double>(is_gpu ? cuda::memory_stats(device).peak : cpu_memory_stats().system_bytes));
 }

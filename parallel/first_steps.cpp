@@ -28,6 +28,9 @@ bool has_pause(const telemetry::RankSteps& rank) {
   return rank.count < 2 || usual_time(rank) / (rank.count - 1) * 1.2 < rank.step_us;
 }
 
+// Whether a host runs ahead of its GPUs. A single step is in its time even so.
+bool is_host_of_gpus(const telemetry::RankSteps& rank) { return rank.count > 1 && rank.runs_ahead(); }
+
 // Whether TANDEM_ADVICE=0 asks for silence. The ranks exchange their times even so: one rank alone may ask for it.
 bool is_silent() {
   const char* text = std::getenv("TANDEM_ADVICE");
@@ -55,9 +58,9 @@ void FirstSteps::after_pass() {
   next_look_ *= 4;
   const telemetry::Ranks ranks =
       exchange_ ? exchange_->run(*times_) : telemetry::Ranks({telemetry::RankSteps::of(*times_)});
-  const bool is_window = ranks.mean().is_gpu_time == 1;  // which are the last steps, however many were made
+  const bool is_window = ranks.is_gpu_time();            // which has the last steps, however many were made
   const bool has_none = !ranks.without_steps().empty();  // updates without an Optimizer are not seen
-  if (std::ranges::any_of(ranks.all(), &telemetry::RankSteps::runs_ahead) || (has_none && passes_ >= kManyPasses)) {
+  if (std::ranges::any_of(ranks.all(), is_host_of_gpus) || (has_none && passes_ >= kManyPasses)) {
     end();
   } else if (!has_none && (ranks.most(usual_time) >= kLongEnough || (is_window && passes_ >= kManySteps))) {
     if (std::ranges::any_of(ranks.all(), has_pause)) {
@@ -83,7 +86,9 @@ void FirstSteps::tell(const telemetry::Ranks& ranks) const {
     return;
   }
   try {
-    core::warn(fmt::format("the first {} on {} rank{}: {}. diagnose() and --report say more [TDM-W604]", ranks.counts(),
+    core::warn(fmt::format("{} on {} rank{}: {}. diagnose() and --report say more [TDM-W604]",
+                           ranks.is_gpu_time() ? fmt::format("{} of the first {}", ranks.counts(), passes_)
+                                               : "the first " + ranks.counts(),
                            ranks.count(), ranks.count() == 1 ? "" : "s", text));
   } catch (...) {  // a handler's: advice ends no training
   }

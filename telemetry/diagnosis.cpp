@@ -67,7 +67,10 @@ std::string line_on_memory(const RankSteps& mean) {
       "device, activations included, at most {:.1f} MiB{}\n",
       mib(Fact::parameter_bytes), mib(mean.of(Fact::gradient_bytes) > 0 ? Fact::gradient_bytes : Fact::parameter_bytes),
       mib(Fact::state_bytes), mib(Fact::peak_bytes),
-      mean.peak_place.empty() ? "" : fmt::format(", most of it in '{}'", mean.peak_place));
+      // A replay allocates nothing.
+      mean.peak_place.empty() || mean.of(Phase::replay) > 0
+          ? ""
+          : fmt::format("; in these steps {:.1f} MiB, in '{}'", mean.peak_bytes / kMib, mean.peak_place));
 }
 
 // A warning about times of hosts, which do not wait for their GPUs.
@@ -93,7 +96,7 @@ std::string diagnosis(const Ranks& ranks) {
   const RankSteps& mean = ranks.mean();
   std::string text = fmt::format("{}{}, {:.0f} us each{}:\n", ranks.counts(),
                                  ranks.count() > 1 ? fmt::format(" on each of {} ranks", ranks.count()) : "",
-                                 mean.step_us, mean.is_gpu_time == 1 ? " in the time of the GPU" : "");
+                                 mean.step_us, ranks.is_gpu_time() ? " in the time of the GPU" : "");
   const auto line = [&](const char* name, double us) {
     if (us > 0) {
       text += fmt::format("  {:10} {:9.0f} us {:4.0f} %\n", name, us, 100 * us / mean.step_us);
@@ -103,8 +106,7 @@ std::string diagnosis(const Ranks& ranks) {
     line(to_string(static_cast<Phase>(i)), mean.us[i]);
   }
   line("the rest", mean.rest());
-  if (const double exchange = ranks.least([](const RankSteps& rank) { return rank.of(Effort::exchange).seconds; });
-      exchange > 0 && ranks.count() > 1) {
+  if (const double exchange = ranks.wire(); exchange > 0 && ranks.count() > 1) {
     text += fmt::format("exchange takes {:.0f} us of a step, of which {:.0f} us go on under other work\n", exchange,
                         std::max(0.0, exchange - ranks.exchange()));
   }
@@ -149,8 +151,8 @@ StepProfile profile_of(const Ranks& ranks) {
           .optimizer_us = whole * mean.of(Phase::optimizer),
           .rest_us = mean.rest(),
           .exposed_us = mean.wait(),
-          .exchange_us = ranks.least([](const RankSteps& rank) { return rank.of(Effort::exchange).seconds; }),
-          .latency_us = ranks.least([](const RankSteps& rank) { return rank.latency_us; }),
+          .exchange_us = ranks.wire(),
+          .latency_us = ranks.latency(),
           .buckets = mean.of(Fact::buckets),
           .state_bytes = whole * mean.of(Fact::state_bytes),
           .activation_bytes = std::max(0.0, mean.of(Fact::peak_bytes) / of_process - kept),

@@ -58,7 +58,7 @@ template <class Steps>
 auto numbers_of(Steps& steps) {
   return std::array{&steps.count,      &steps.step_us,    &steps.host,        &steps.cores,
                     &steps.threads,    &steps.is_process, &steps.bound_to[0], &steps.bound_to[1],
-                    &steps.longest_us, &steps.latency_us, &steps.is_gpu_time};
+                    &steps.longest_us, &steps.latency_us, &steps.is_gpu_time, &steps.peak_bytes};
 }
 
 // A bit for each core of a rank's process, in numbers that a double holds exactly.
@@ -98,7 +98,10 @@ RankSteps RankSteps::of(const StepTimes& times) {
                   .bound_to = own_cores(),
                   .is_gpu_time = sums.is_gpu_time ? 1.0 : 0.0,
                   .facts = sums.facts};
-  steps.peak_place = core::peak_place(static_cast<int>(steps.of(Fact::gpu)) - 1).substr(0, kMostPlace);
+  const core::Peak peak = core::peak_of(static_cast<int>(steps.of(Fact::gpu)) - 1);
+  steps.peak_bytes = static_cast<double>(peak.bytes);
+  steps.peak_place =
+      peak.place.size() <= kMostPlace ? peak.place : "..." + peak.place.substr(peak.place.size() - kMostPlace + 3);
   const double per_step = 1e6 / std::max(1.0, steps.count);
   steps.step_us = per_step * sums.elapsed;
   steps.longest_us = 1e6 * sums.longest;
@@ -168,7 +171,6 @@ Ranks::Ranks(std::vector<RankSteps> ranks) : ranks_(std::move(ranks)) {
   for (const RankSteps& rank : ranks_) {
     mean_.count += rank.count / count;
     mean_.step_us += rank.step_us / count;
-    mean_.is_gpu_time += rank.is_gpu_time / count;
     std::ranges::transform(mean_.us, rank.us, mean_.us.begin(),
                            [&](double sum, double us) { return sum + us / count; });
     for (std::size_t i = 0; i < kEfforts; ++i) {
@@ -179,6 +181,7 @@ Ranks::Ranks(std::vector<RankSteps> ranks) : ranks_(std::move(ranks)) {
   }
   mean_.facts = ranks_.front().facts;
   mean_.peak_place = ranks_.front().peak_place;
+  mean_.peak_bytes = ranks_.front().peak_bytes;
 }
 
 std::size_t Ranks::common_waits() const {
@@ -188,6 +191,12 @@ std::size_t Ranks::common_waits() const {
 double Ranks::least_wait(std::size_t steps_ago) const {
   return least([&](const RankSteps& rank) { return rank.waits[rank.waits.size() - 1 - steps_ago]; });
 }
+
+double Ranks::wire() const {
+  return is_launched() ? 0 : least([](const RankSteps& rank) { return rank.of(Effort::exchange).seconds; });
+}
+
+double Ranks::latency() const { return is_launched() ? 0 : least(&RankSteps::latency_us); }
 
 double Ranks::exchange() const {
   const std::size_t steps = common_waits();

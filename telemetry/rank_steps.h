@@ -30,11 +30,12 @@ struct RankSteps {
   double longest_us = 0;             // the longest step
   double latency_us = 0;             // duration of the smallest exchange; 0: not measured
   double is_gpu_time = 0;            // 1: see StepSums
+  double peak_bytes = 0;             // in use at `peak_place`
   std::array<double, kPhases> us{};
   StepFacts facts{};
   EffortSums efforts{};         // per step, in microseconds
   std::vector<double> waits{};  // wait() of each of the last steps
-  std::string peak_place{};     // where most memory was in use; empty: unknown
+  std::string peak_place{};     // where the most memory was in use; empty: unknown
 
   static RankSteps of(const StepTimes& times);
   static RankSteps from_values(std::span<const double> values);
@@ -78,6 +79,14 @@ class Ranks {
   double exchange() const;
   /// Mean over ranks of the time waited beyond exchange(), which is time waited for the last rank to arrive.
   double waiting() const;
+  /// Whether the times of all ranks are those of their GPUs.
+  bool is_gpu_time() const {
+    return std::ranges::all_of(ranks_, [](const RankSteps& rank) { return rank.is_gpu_time == 1; });
+  }
+  /// How long collectives are on their way in a step, hidden or not, and how long the smallest one, in microseconds.
+  /// The last rank to arrive waits for no other. 0: unknown, because they are launched on GPUs.
+  double wire() const;
+  double latency() const;
   /// On the machine with the most ranks per core: the number of ranks and the number of cores.
   std::pair<int, int> most_crowded() const;
   /// Cores of machines: those that ranks compute on, and all of them.
@@ -122,6 +131,7 @@ class Ranks {
   }
 
  private:
+  bool is_launched() const { return mean_.of(Fact::is_launched) != 0; }
   std::size_t common_waits() const;
   double least_wait(std::size_t steps_ago) const;
 

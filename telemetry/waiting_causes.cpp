@@ -110,9 +110,8 @@ Exchange exchange_of(const Ranks& ranks, double exposed) {
   const RankSteps& mean = ranks.mean();
   Exchange exchange{
       .exposed = exposed,
-      // The last rank to arrive waits for no other.
-      .wire = ranks.least([](const RankSteps& rank) { return rank.of(Effort::exchange).seconds; }),
-      .latency = ranks.least([](const RankSteps& rank) { return rank.latency_us; }),
+      .wire = ranks.wire(),
+      .latency = ranks.latency(),
       .buckets = mean.of(Fact::buckets),
       .bytes = mean.of(Fact::gradient_bytes),
       .what = fmt::format(

@@ -332,6 +332,10 @@ void Reducer::note_facts() {
   core::set_step_fact(Fact::buckets, static_cast<double>(buckets_.ranges().size()));
   core::set_step_fact(Fact::gradient_bytes, static_cast<double>(bytes));
   core::set_step_fact(Fact::shares_memory, link_.group().queue()->backend().shares_memory() ? 1 : 0);
+  if (const Device device = buckets_.ranges().front().gradients.device(); device.type == DeviceType::cuda) {
+    core::set_step_fact(Fact::gpu, 1 + device.index);
+    core::set_step_fact(Fact::is_launched, link_.group().queue()->backend().gpu() ? 1 : 0);
+  }
   core::set_step_fact(Fact::shards_updates, sharded_ ? 1 : 0);
   core::set_step_fact(Fact::shards_parameters, parts() != nullptr ? 1 : 0);
 }

@@ -178,6 +178,9 @@ Tensor Pipeline::step(const Tensor& x, const Tensor& y,
 
 void Pipeline::note_facts(std::int64_t rows) {
   core::set_step_fact(Fact::rows, static_cast<double>(rows));
+  if (const Device device = core::thread_state().device; device.type == DeviceType::cuda) {
+    core::set_step_fact(Fact::gpu, 1 + device.index);
+  }
   core::set_step_fact(Fact::stages, static_cast<double>(engine_->options().split.size()));
   core::set_step_fact(Fact::microbatches, static_cast<double>(steps_.microbatches));
   if (engine_->is_here()) {

@@ -210,7 +210,7 @@ TEST(PeakPlaceOfAGpu, IsTheModuleThatTookMost) {
   const StepTimes times;
   const nn::Linear model(6, 1 << 12, {.device = "cuda:0"});
   const Tensor out = model(test::filled(6 << 10, 1).reshape({1024, 6}));  // 16 MiB
-  EXPECT_EQ(core::peak_place(0), "forward of Linear");
+  EXPECT_EQ(core::peak_of(0).place, "forward of Linear");
 }
 
 // To find out when phases ended, a trace waits for the GPU.

@@ -26,7 +26,7 @@ class InterruptedSample : public Samples {
   Outcome interrupted(const std::string& command, const std::string& signal,
                       const std::string& until = "config.json") const {
     const std::string script = fmt::format(
-        "set -m\n{} --out run & job=$!\nwhile ! [ -s run/{} ]; do sleep 0.01; done\nkill -{} $job\n"
+        "set -m\n{} --out run & job=$!\nwhile kill -0 $job && ! [ -s run/{} ]; do sleep 0.01; done\nkill -{} $job\n"
         "wait $job\necho \"exit code $?\"\n",
         command, until, signal);
     return run_program("/bin/bash", {"-c", script}, dir_.path());
@@ -131,20 +131,31 @@ TEST_P(ResumedSample, ResumeTakesTheOptionsOfTheRunAndRefusesOthers) {
   EXPECT_EQ(parse_record(text("run/config.json")).at("hidden"), "16");
 }
 
-// Samples that make their own inputs have no DataLoader that knows where an epoch was interrupted.
-class ResumedLoop : public InterruptedSample, public ::testing::WithParamInterface<const char*> {};
+/// A sample that makes its own inputs: no DataLoader knows where an epoch was interrupted.
+struct Loop {
+  const char* program;
+  int epochs;  // long enough to be interrupted
+};
 
-INSTANTIATE_TEST_SUITE_P(Programs, ResumedLoop, ::testing::Values(HEAT_EQUATION_PROGRAM, GRADIENT_PENALTY_PROGRAM),
-                         [](const auto& program) { return std::filesystem::path(program.param).filename().string(); });
+class ResumedLoop : public InterruptedSample, public ::testing::WithParamInterface<Loop> {};
+
+INSTANTIATE_TEST_SUITE_P(Programs, ResumedLoop,
+                         ::testing::Values(Loop{HEAT_EQUATION_PROGRAM, IS_SANITIZED ? 12 : 120},
+                                           Loop{GRADIENT_PENALTY_PROGRAM, IS_SANITIZED ? 3 : 10}),
+                         [](const auto& loop) {
+                           return std::filesystem::path(loop.param.program).filename().string();
+                         });
 
 TEST_P(ResumedLoop, GoesOnInAnEpochAndPrintsTheSameWhenItIsOver) {
-  const std::string options =
-      fmt::format("--epochs {} --hidden 8 --batch-size 16 --threads 1 --quiet", IS_SANITIZED ? 6 : 20);
+  const auto& [program, epochs] = GetParam();
+  const std::string command =
+      fmt::format("'{}' --epochs {} --hidden 16 --batch-size 256 --threads 1 --quiet", program, epochs);
   const auto run_into = [&](const char* folder) {
-    return run_program("/bin/sh", {"-c", fmt::format("'{}' {} --out {}", GetParam(), options, folder)}, dir_.path());
+    return run_program("/bin/sh", {"-c", fmt::format("{} --out {}", command, folder)}, dir_.path());
   };
-  const Outcome stopped = interrupted(fmt::format("'{}' {}", GetParam(), options), "INT", "metrics.jsonl");
+  const Outcome stopped = interrupted(command, "INT", "metrics.jsonl");
   EXPECT_THAT(stopped.out, HasSubstr("exit code 130\n"));
+  EXPECT_LT(metrics("run").size(), static_cast<std::size_t>(epochs));
   const Outcome resumed = run_into("run");
   const Outcome whole = run_into("whole");
   EXPECT_EQ(metrics("run"), metrics("whole"));

@@ -172,6 +172,15 @@ TEST(Verdict, OfAGpuIsInItsTime) {
   EXPECT_THAT(text(), AllOf(HasSubstr("1000 us each in the time of the GPU:"), Not(HasSubstr("runs ahead")),
                             HasSubstr("or launches what computes: graph::capture() launches a step at once")));
   EXPECT_THAT(telemetry::verdict(Ranks({rank.steps})), IsEmpty());
+  EXPECT_TRUE(Ranks(std::vector<RankSteps>(7, rank.steps)).is_gpu_time());
+}
+
+// What is known of the exchange through NCCL is how long it keeps the GPUs waiting.
+TEST(Verdict, OfALaunchedExchangeHasNoSpeedOfTheWire) {
+  const Rank rank = networked(300, 20, 1).set(Fact::is_launched, 1).set(Effort::exchange, 2, kMib);
+  EXPECT_EQ(first_of({rank, rank}).brake, Brake::link);
+  EXPECT_THAT(first_of({rank, rank}).text, Not(HasSubstr("Mbit/s")));
+  EXPECT_THAT(telemetry::diagnosis(Ranks({rank.steps, rank.steps})), Not(HasSubstr("exchange takes")));
 }
 
 TEST(Diagnosis, OfRanksWithClocksOfTwoKindsSaysSo) {
@@ -187,7 +196,10 @@ TEST(Diagnosis, SaysWhereMostMemoryIsInUse) {
   const auto text = [&] { return telemetry::diagnosis(Ranks({rank.steps, rank.steps})); };
   EXPECT_THAT(text(), HasSubstr("at most 9.0 MiB\n"));
   rank.steps.peak_place = "forward of conv1";
-  EXPECT_THAT(text(), HasSubstr("at most 9.0 MiB, most of it in 'forward of conv1'\n"));
+  rank.steps.peak_bytes = 7 * kMib;
+  EXPECT_THAT(text(), HasSubstr("at most 9.0 MiB; in these steps 7.0 MiB, in 'forward of conv1'\n"));
+  rank.set(Phase::replay, 10);
+  EXPECT_THAT(text(), HasSubstr("at most 9.0 MiB\n")) << "a replay allocates nothing";
 }
 
 // Steps that use memory again, and earlier ones that used more, do not hide the place.
@@ -202,14 +214,14 @@ TEST(PeakPlace, IsWhereMostWasInUseSinceTheStepTimesBegan) {
   }
   StepTimes times;
   const Tensor out = model(ones({1024, 64}));  // 4 MiB
-  EXPECT_EQ(core::peak_place(-1), "forward of 1");
+  EXPECT_EQ(core::peak_of(-1).place, "forward of 1");
   out.sum().backward();
-  EXPECT_THAT(core::peak_place(-1), StartsWith("backward of "));
+  EXPECT_THAT(core::peak_of(-1).place, StartsWith("backward of "));
   const Tensor more = ones({8 << 20});
-  EXPECT_EQ(core::peak_place(-1), "") << "outside of the steps";
+  EXPECT_EQ(core::peak_of(-1).place, "") << "outside of the steps";
   times.reset();
   model(ones({1024, 64}));
-  EXPECT_EQ(core::peak_place(-1), "forward of 1");
+  EXPECT_EQ(core::peak_of(-1).place, "forward of 1");
 }
 
 TEST(StepProfile, OfRanksThatShareIsThatOfOneThatDoesAll) {
