@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <tandem/parallel/comm/threads/local_backend.h>
@@ -18,6 +19,8 @@ namespace {
 
 using test::all_are;
 using test::message_of;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Calls body(rank, backend of ranks as threads) on each of two ranks.
 template <class Body>
@@ -85,6 +88,28 @@ TEST_F(NcclGroups, TensorsOfACpuAndMessagesGoByTheBase) {
     group.recv(received, 1 - rank, 7);
     EXPECT_TRUE(all_are(received, 1 - rank));
     group.barrier();
+  });
+}
+
+// The ranks look at their first steps after 256 passes; how long NCCL takes, the host does not know.
+TEST_F(NcclGroups, TellEachOtherOfStepsInTheTimeOfTheirGpus) {
+  TANDEM_NEEDS_GPUS(2);
+  const core::DeviceScope on_gpus("cuda:0");
+  test::as_ranks_of(test::Carrier::nccl, 2, [](ProcessGroup& group) {
+    nn::Linear model(6, 4);
+    DistributedDataParallel ddp(model, {.process_group = &group});
+    optim::SGD sgd(model.parameters(), {.lr = 0.1});
+    const Tensor x = ones({8, 6});
+    const StepTimes times;
+    for (int step = 0; step < 260; ++step) {
+      sgd.zero_grad();
+      ddp(x).mean().backward();
+      sgd.step();
+    }
+    const std::string text = diagnose(times, group);
+    EXPECT_THAT(text, HasSubstr(" on each of 2 ranks, "));
+    EXPECT_THAT(text, HasSubstr(" us each in the time of the GPU:\n"));
+    EXPECT_THAT(text, Not(HasSubstr("exchange takes")));
   });
 }
 
