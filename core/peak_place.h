@@ -43,8 +43,8 @@ struct Peak {
   std::size_t bytes = 0;
   std::string place = {};  ///< "forward of conv1", "backward of linear", "optimizer"; empty outside of all spans
 };
-/// That of GPU `gpu` since restart_peaks(), or of CPUs (-1), where only blocks above 256 KiB count. Nothing if nobody
-/// listened.
+/// Returns the peak of GPU `gpu` since restart_peaks(), or that of CPUs (-1), where only blocks above 256 KiB count. An
+/// empty one if nobody listened.
 TANDEM_API Peak peak_of(int gpu);
 /// The place of the calling thread in such words.
 std::string place_of_this_thread();

@@ -32,8 +32,8 @@ std::optional<Use> use_of_kind(const std::string& kind) {
     for (const char* name : {"forward", "backward", "backward of", "optimizer", "replay", "replica"}) {
       uses[name] = Use::compute;
     }
-    for (const char* name : {"reduce", "collective", "pipeline", "start", "launch", "broadcast", "all_reduce", "all_gather",
-                             "reduce_scatter", "all_to_all", "send", "recv", "barrier", "new_group"}) {
+    for (const char* name : {"reduce", "collective", "pipeline", "start", "launch", "broadcast", "all_reduce",
+                             "all_gather", "reduce_scatter", "all_to_all", "send", "recv", "barrier", "new_group"}) {
       uses[name] = Use::exchange;
     }
     for (const char* name : {"scatter", "replicate", "gather", "copy", "allocation"}) {

@@ -175,7 +175,7 @@ TEST(Verdict, OfAGpuIsInItsTime) {
   EXPECT_TRUE(Ranks(std::vector<RankSteps>(7, rank.steps)).is_gpu_time());
 }
 
-// What is known of the exchange through NCCL is how long it keeps the GPUs waiting.
+// The host knows of the exchange through NCCL only how long it keeps the GPUs waiting.
 TEST(Verdict, OfALaunchedExchangeHasNoSpeedOfTheWire) {
   const Rank rank = networked(300, 20, 1).set(Fact::is_launched, 1).set(Effort::exchange, 2, kMib);
   EXPECT_EQ(first_of({rank, rank}).brake, Brake::link);
