@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -22,8 +23,8 @@ struct GpuMark {
 /// The number of listeners: existing GpuPhases, and those that asked for ranges.
 TANDEM_API extern std::atomic<int> gpu_listeners;
 
-/// Begins a span of the calling thread; the phases among them are timed on its GPU.
-TANDEM_API GpuMark begin_on_gpu(const Span& span, bool is_phase) noexcept;
+/// Begins a span of the calling thread, which is timed on the GPU of the thread if it is that phase.
+TANDEM_API GpuMark begin_on_gpu(const Span& span, std::optional<Phase> phase) noexcept;
 TANDEM_API void end_on_gpu(const GpuMark& mark) noexcept;
 
 /// Spans are NVTX ranges from emit_ranges(true) to the emit_ranges(false) that belongs to it.
@@ -33,7 +34,7 @@ TANDEM_API void emit_ranges(bool on) noexcept;
 /// reaches the end. Waiting for the host to queue more lies within.
 struct GpuPhase {
   std::uint64_t number = 0;  ///< in the order in which phases begin
-  const char* name = "";
+  Phase phase = {};
   int gpu = 0;
   std::thread::id thread = {};  ///< the host's, which queued it
   Span::Clock::time_point began = {};

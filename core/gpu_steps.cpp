@@ -5,8 +5,6 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
-#include <optional>
-#include <string_view>
 #include <utility>
 
 namespace tandem::inline v0::core {
@@ -16,15 +14,6 @@ namespace {
 using Clock = Span::Clock;
 
 double to_seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
-
-std::optional<Phase> phase_of(std::string_view name) noexcept {
-  for (std::size_t i = 0; i < kPhases; ++i) {
-    if (name == to_string(static_cast<Phase>(i))) {
-      return static_cast<Phase>(i);
-    }
-  }
-  return std::nullopt;
-}
 
 // Replaces the length of each phase by that without the phases inside it.
 void subtract_inner(std::vector<GpuPhase>& phases) {
@@ -89,8 +78,8 @@ void tell_in_gpu_time(StepSums& sums, std::vector<GpuPhase> phases, const std::v
   std::vector<std::array<double, kPhases>> seconds(ends.size());
   for (const GpuPhase& phase : phases) {
     const std::size_t step = step_of(phase, ends);
-    if (const std::optional<Phase> which = phase_of(phase.name); which && step < ends.size()) {
-      seconds[step][static_cast<std::size_t>(*which)] += to_seconds(phase.ended - phase.began);
+    if (step < ends.size()) {
+      seconds[step][static_cast<std::size_t>(phase.phase)] += to_seconds(phase.ended - phase.began);
     }
   }
   const std::size_t count = ends.size() - 1 - first;

@@ -118,8 +118,8 @@ detail::OpenSpan SpanThread::push(const Span& span, std::optional<Phase> phase) 
   open_[depth_] = {span, phase, nanoseconds(0), ++begun_};
   if (gpu_listeners.load(std::memory_order_relaxed) != 0) {
     // In a replay the optimiser's phase is that of its host work; its kernels run with the others.
-    const bool is_timed = phase && !(phase == Phase::optimizer && is_open(Phase::replay));
-    open_[depth_].gpu = begin_on_gpu(span, is_timed);
+    const bool is_of_host = phase == Phase::optimizer && is_open(Phase::replay);
+    open_[depth_].gpu = begin_on_gpu(span, is_of_host ? std::nullopt : phase);
   }
   open_[depth_].span.began = Clock::now();
   return {this, depth_++, begun_};

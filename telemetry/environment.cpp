@@ -84,31 +84,30 @@ std::string packed_commit(const fs::path& git, const std::string& name) {
   return "";
 }
 
-}  // namespace
-
-std::string git_commit(const std::string& folder) {
-  const fs::path git = git_folder(folder);
-  if (git.empty()) {
-    return "";
-  }
-  const std::string head = first_line(git / "HEAD");
-  if (is_commit(head)) {
-    return head;
-  }
-  const std::optional<std::string> name = after("ref: ", head);
-  if (!name) {
-    return "";
-  }
+// What git knows under a name such as refs/heads/main: a commit, or "ref: " and another name.
+std::string text_of(const std::string& name, const fs::path& git) {
   const std::string common = first_line(git / "commondir");  // of a linked work tree
   for (const fs::path& place : {git, common.empty() ? git : git / common}) {
-    if (const std::string commit = first_line(place / *name); is_commit(commit)) {
-      return commit;
-    }
-    if (const std::string commit = packed_commit(place, *name); !commit.empty()) {
-      return commit;
+    std::string text = first_line(place / name);
+    text = text.empty() ? packed_commit(place, name) : text;
+    if (!text.empty()) {
+      return text;
     }
   }
   return "";
+}
+
+}  // namespace
+
+std::string git_commit(const std::string& folder) {
+  constexpr int kMostNames = 5;  // as git
+  const fs::path git = git_folder(folder);
+  std::string text = git.empty() ? "" : first_line(git / "HEAD");
+  for (int i = 0; i < kMostNames && !is_commit(text); ++i) {
+    const std::optional<std::string> name = after("ref: ", text);
+    text = name ? text_of(*name, git) : "";
+  }
+  return is_commit(text) ? text : "";
 }
 
 Fields environment() {

@@ -94,16 +94,15 @@ int GpuPhases::gpu_of_this_thread() noexcept {
   return device.type == DeviceType::cuda ? device.index : cuda::latest_gpu();
 }
 
-std::uint64_t GpuPhases::begin(const char* name, int gpu) {
+std::uint64_t GpuPhases::begin(Phase phase, int gpu) {
   const cuda::OutsideOfCapture outside;
   const cuda::Stream stream = current_stream(gpu);
   if (is_capturing(stream)) {
     return 0;
   }
   const std::lock_guard lock(mutex_);
-  if (!compared_.contains(gpu)) {
+  if (const auto known = origins_.find(gpu); known == origins_.end() || known->second.is_stale) {
     origins_.insert_or_assign(gpu, origin_of(stream));
-    compared_.insert(gpu);
   }
   if (latest_.size() == kMost) {
     One& oldest = latest_.front();
@@ -114,7 +113,7 @@ std::uint64_t GpuPhases::begin(const char* name, int gpu) {
     }
     latest_.pop_front();
   }
-  latest_.push_back({next_, name, std::this_thread::get_id(), reached_by(stream), {}});
+  latest_.push_back({next_, phase, std::this_thread::get_id(), reached_by(stream), {}});
   return next_++;
 }
 
@@ -132,7 +131,9 @@ void GpuPhases::end(std::uint64_t number) {
 
 void GpuPhases::compare_clocks() {
   const std::lock_guard lock(mutex_);
-  compared_.clear();
+  for (auto& [gpu, origin] : origins_) {
+    origin.is_stale = true;
+  }
 }
 
 std::uint64_t GpuPhases::next() {
@@ -166,7 +167,7 @@ std::vector<GpuPhase> GpuPhases::between(std::uint64_t begin, std::uint64_t end)
       }
       const Origin& origin = nearby.at(gpu);
       const Span::Clock::time_point began = origin.at + time_between(origin.event, one.began);
-      phases.push_back({one.number, one.name, gpu, one.thread, began, began + time_between(one.began, *one.ended)});
+      phases.push_back({one.number, one.phase, gpu, one.thread, began, began + time_between(one.began, *one.ended)});
     } catch (const Error&) {
       failed.insert(gpu);
     }

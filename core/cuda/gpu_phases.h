@@ -6,7 +6,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <vector>
 
 #include <tandem/core/cuda_stream.h>
@@ -30,7 +29,7 @@ class GpuPhases {
   static int gpu_of_this_thread() noexcept;
 
   /// Begins a phase on that GPU. Returns 0 while what its stream is given is captured: such events belong to a graph.
-  std::uint64_t begin(const char* name, int gpu);
+  std::uint64_t begin(Phase phase, int gpu);
   void end(std::uint64_t number);
   void compare_clocks();
   std::uint64_t next();
@@ -41,7 +40,7 @@ class GpuPhases {
   static constexpr std::size_t kMost = std::size_t{1} << 15U;
   struct One {
     std::uint64_t number;
-    const char* name;
+    Phase phase;
     std::thread::id thread;
     cuda::Event began;
     std::optional<cuda::Event> ended;
@@ -50,6 +49,7 @@ class GpuPhases {
   struct Origin {
     cuda::Event event;
     Span::Clock::time_point at;
+    bool is_stale = false;  ///< whether compare_clocks() was called since
   };
 
   static Origin origin_of(const cuda::Stream& stream);
@@ -59,7 +59,6 @@ class GpuPhases {
   std::uint64_t next_;
   std::deque<One> latest_;
   std::map<int, Origin> origins_;                 // by GPU
-  std::set<int> compared_;                        // GPUs whose origin is from after the latest compare_clocks()
   std::map<int, std::vector<cuda::Event>> idle_;  // events of phases that made room for later ones
   ForkSafeMutex mutex_;                           // guards the members above
 };

@@ -37,16 +37,16 @@ void emit_ranges(bool on) noexcept {
   gpu_listeners.fetch_add(on ? 1 : -1, std::memory_order_relaxed);
 }
 
-GpuMark begin_on_gpu(const Span& span, bool is_phase) noexcept {
+GpuMark begin_on_gpu(const Span& span, std::optional<Phase> phase) noexcept {
   GpuMark mark;
   try {
     if (emitters.load(std::memory_order_relaxed) != 0) {
       open_range(span);
       mark.is_range = true;
     }
-    const int gpu = is_phase ? GpuPhases::gpu_of_this_thread() : -1;
+    const int gpu = phase ? GpuPhases::gpu_of_this_thread() : -1;
     if (const auto phases = gpu >= 0 ? GpuPhases::find() : nullptr) {
-      mark.phase = phases->begin(span.name, gpu);
+      mark.phase = phases->begin(*phase, gpu);
     }
   } catch (const std::exception&) {  // the next call that needs the GPU throws its failure
   }

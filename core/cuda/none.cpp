@@ -55,7 +55,7 @@ StreamScope::~StreamScope() = default;
 namespace tandem::inline v0::core {
 
 constinit std::atomic<int> gpu_listeners{0};  // stays 0
-GpuMark begin_on_gpu(const Span&, bool) noexcept { return {}; }
+GpuMark begin_on_gpu(const Span&, std::optional<Phase>) noexcept { return {}; }
 void end_on_gpu(const GpuMark&) noexcept {}
 void emit_ranges(bool) noexcept {}
 std::shared_ptr<GpuPhases> gpu_phases_of_this_rank() { return nullptr; }

@@ -18,7 +18,7 @@ using ::testing::ElementsAre;
 // A phase of GPU 0 between two microseconds. The host runs ahead.
 GpuPhase phase(std::uint64_t number, Phase which, int began, int ended) {
   const auto at = [](int us) { return Span::Clock::time_point(std::chrono::microseconds(us)); };
-  return {.number = number, .name = to_string(which), .began = at(began), .ended = at(ended)};
+  return {.number = number, .phase = which, .began = at(began), .ended = at(ended)};
 }
 
 // Two steps after the first one. A `reduce` lies inside each backward pass.

@@ -342,6 +342,11 @@ TEST(GitCommit, IsReadFromTheWorkTreeAround) {
   write("tree/.git/worktrees/linked/commondir", "../..\n");
   write("tree/.git/refs/heads/side", other + "\n");
   EXPECT_EQ(git_commit(dir.file("linked")), other);
+  write("tree/.git/HEAD", "ref: refs/heads/alias\n");
+  write("tree/.git/refs/heads/alias", "ref: refs/heads/side\n");
+  EXPECT_EQ(git_commit(dir.file("tree")), other) << "one name may stand for another";
+  write("tree/.git/refs/heads/side", "ref: refs/heads/alias\n");
+  EXPECT_EQ(git_commit(dir.file("tree")), "") << "names that go in a circle";
   write("odd/.git/HEAD", "ref: ../../secret\n");
   write("secret", "no commit\n");
   EXPECT_EQ(git_commit(dir.file("odd")), "");
