@@ -90,6 +90,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
   # Tuned generically: for Zen 5, GCC 12 would choose Zen 3's schedule, which makes a product four times slower.
   set(TANDEM_ISA_OPTIONS_avx512 -march=x86-64-v4 -mtune=generic -mprefer-vector-width=512)
   set(TANDEM_ISA_OPTIONS_avx512_bf16 ${TANDEM_ISA_OPTIONS_avx512} -mavx512bf16)
+  set(TANDEM_ISA_OPTIONS_avx512_amx ${TANDEM_ISA_OPTIONS_avx512_bf16} -mamx-tile -mamx-bf16)
 endif()
 
 set(TANDEM_HAS_AVX512 OFF)  # this machine

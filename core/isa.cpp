@@ -6,6 +6,10 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 #include <fmt/ranges.h>
 
@@ -23,6 +27,25 @@ bool has_f16c() {
   unsigned ecx = 0;
   unsigned edx = 0;
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+#endif
+
+#if defined(__x86_64__) && defined(__linux__)
+bool has_tiles() {
+  constexpr unsigned kAmxBf16 = 1U << 22U;
+  constexpr unsigned kAmxTile = 1U << 24U;
+  unsigned eax = 0;
+  unsigned ebx = 0;
+  unsigned ecx = 0;
+  unsigned edx = 0;
+  return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (edx & kAmxBf16) != 0 && (edx & kAmxTile) != 0;
+}
+
+// Linux saves the tiles only of processes that have asked (Documentation/arch/x86/xstate.rst).
+bool may_use_tiles() {
+  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr long kTileData = 18;
+  return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 #endif
 
@@ -67,6 +90,15 @@ Isa isa() {
 bool has_bf16_products() {
 #if defined(__x86_64__)
   static const bool has = isa() == Isa::avx512 && __builtin_cpu_supports("avx512bf16");
+  return has;
+#else
+  return false;
+#endif
+}
+
+bool has_amx() {
+#if defined(__x86_64__) && defined(__linux__)
+  static const bool has = has_bf16_products() && has_tiles() && may_use_tiles();
   return has;
 #else
   return false;

@@ -114,7 +114,7 @@ using Gemm = void(const Matmul&, const cpu::OutputBlock&, ScratchArena&, const c
 Gemm* gemm_of(const Matmul& kernel) {
 #if defined(__x86_64__)
   if (is_in_bf16(kernel)) {
-    return &cpu::avx512_bf16::gemm_bf16;
+    return core::has_amx() ? &cpu::avx512_amx::gemm_amx : &cpu::avx512_bf16::gemm_bf16;
   }
 #endif
   return kernel.dtype == DType::f32 ? TANDEM_BY_ISA(gemm_f32) : TANDEM_BY_ISA(gemm_16_bit);

@@ -51,6 +51,9 @@ std::vector<Way> ways_of(DType dtype) {
   if (dtype != DType::f16 && core::has_bf16_products()) {
     add("avx512_bf16", &cpu::avx512_bf16::gemm_bf16);
   }
+  if (dtype != DType::f16 && core::has_amx()) {
+    add("avx512_amx", &cpu::avx512_amx::gemm_amx);
+  }
 #endif
   return ways;
 }

@@ -14,19 +14,20 @@ namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
 /// Columns of the right side and rows of the left one that are packed at a time.
 inline constexpr std::int64_t kBlockCols = 32 * kTileCols;
 inline constexpr std::int64_t kBlockRows = 12 * kTileRows;
+template <class Units>
+constexpr std::int64_t block_rows_of() {
+  return Units::kStep > 1 ? 6 * kStepRows : kBlockRows;
+}
 
 /// Outputs of so many elements do not stay in the second-level cache: fetching a tile's lines while its depth runs is
 /// worth 7 to 9 % then. It costs 1 to 10 % for outputs that are in a cache.
 inline constexpr std::int64_t kFarOutputs = std::int64_t{1} << 19;
 
-constexpr std::int64_t min(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
-constexpr std::int64_t up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
-/// How deep, in elements, each of the blocks is that a depth is cut into: whole units.
+/// How deep, in elements, each of the blocks is that a depth is cut into: whole steps of units.
 template <class Units>
 constexpr std::int64_t block_depth(std::int64_t depth) {
-  const std::int64_t units = up(depth, Units::kDepth);
-  return up(units, up(units, kDepth)) * Units::kDepth;
+  const std::int64_t steps = up(depth, Units::kDepth * Units::kStep);
+  return up(steps, up(steps, kDepth / Units::kStep)) * Units::kDepth * Units::kStep;
 }
 
 /// The left side of a product: element (row, k).
@@ -66,10 +67,10 @@ inline bool stay_close(std::int64_t lines, std::int64_t stride, std::int64_t pla
 /// The rows of a tile, of which each line is read in one go and then not again: it may share its set with more others.
 inline bool rows_stay_close(std::int64_t stride) { return stay_close(kTileRows, stride, 7); }
 
-/// Floats that LeftTiles::packed() writes at most for so many rows: tiles by depth are as deep as kDepth and of equal
-/// height, so the last of them may stand over.
+/// Floats that LeftTiles::packed() writes at most for so many rows, or that tiles read: tiles by depth are as deep as
+/// kDepth and of equal height, so the last of them may stand over.
 constexpr std::size_t left_size(std::int64_t rows) {
-  return static_cast<std::size_t>((rows + kTallRows) * kLeftStride);
+  return static_cast<std::size_t>((rows + kStepRows) * kLeftStride);
 }
 
 /// The outputs of a block.
@@ -112,7 +113,11 @@ inline Epilogue part_of(const Epilogue& whole, std::int64_t k, std::int64_t end,
 struct TileShape {
   std::int64_t rows, cols;
 
+  template <class Units>
   static TileShape of(std::int64_t rows, std::int64_t cols, bool packed) {
+    if (Units::kStep > 1) {
+      return {kStepRows, kTileCols};
+    }
     if (cols <= kLanes) {
       return {up(rows, up(rows, kTallRows)), kLanes};
     }
@@ -139,6 +144,10 @@ struct LeftTiles {
                           float* memory) {
     if (left.row_major()) {
       pack_rows<Units>(left.data, left.row_stride, rows, depth, memory);
+      return {memory, kLeftStride, height * kLeftStride, LeftOrder::packed_rows};
+    }
+    if constexpr (Units::kStep > 1) {
+      pack_columns<Units>(left.data, left.depth_stride, rows, depth, memory);
       return {memory, kLeftStride, height * kLeftStride, LeftOrder::packed_rows};
     }
     const std::int64_t size = height * up(depth, Units::kDepth);
@@ -235,7 +244,7 @@ extern template void multiply_tiles<FloatUnits>(LeftTiles, const TileShape&, std
 template <class Units, class T>
 void multiply_block(const Left<T>& left, std::int64_t rows, std::int64_t depth, float* left_memory, const Panels& right,
                     std::int64_t cols, const Output<float>& out, const Ahead& ahead = {}) {
-  const TileShape shape = TileShape::of(rows, cols, right.packed());
+  const TileShape shape = TileShape::of<Units>(rows, cols, right.packed());
   LeftTiles tiles{};
   if constexpr (std::is_same_v<T, float>) {
     tiles = left_memory == nullptr ? LeftTiles::in_place(left, shape.rows)
@@ -243,7 +252,7 @@ void multiply_block(const Left<T>& left, std::int64_t rows, std::int64_t depth, 
   } else {
     tiles = LeftTiles::packed<Units>(left, rows, depth, shape.rows, left_memory);
   }
-  multiply_tiles<Units>(tiles, shape, rows, up(depth, Units::kDepth), right, cols, out, ahead);
+  multiply_tiles<Units>(tiles, shape, rows, units_of<Units>(depth), right, cols, out, ahead);
 }
 
 }  // namespace tandem::inline v0::kernels::cpu::TANDEM_ISA

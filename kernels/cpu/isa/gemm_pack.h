@@ -14,7 +14,7 @@ void pack_rows(const Source* from, std::int64_t stride, std::int64_t lines, std:
   constexpr std::int64_t kStep = Units::kDepth * kLanes;
   const std::int64_t whole = depth / kStep * kStep;
   const std::int64_t rest = depth - whole;
-  const Mask last = first((rest + Units::kDepth - 1) / Units::kDepth);
+  const Mask last = first(units_of<Units>(rest));
   for (std::int64_t line = 0; line < lines; ++line, from += stride, to += kLeftStride) {
     for (std::int64_t k = 0; k < whole; k += kStep) {
       store(to + k / Units::kDepth, Units::along(from + k));
@@ -122,8 +122,29 @@ TANDEM_SIMD void transpose_units(const Source* from, std::int64_t stride, std::i
   transpose(r);
 #pragma GCC unroll 16
   for (int i = 0; i < kLanes; ++i) {
-    if (i * Units::kDepth < depth) {
+    if (i < units_of<Units>(depth)) {
       write(i, r[i]);
+    }
+  }
+}
+
+/// The same lines as of pack_depths(), to lines of units kLeftStride apart. Whole squares are written.
+template <class Units, class Source>
+void pack_columns(const Source* from, std::int64_t stride, std::int64_t lines, std::int64_t depth, float* to) {
+  for (std::int64_t line = 0; line < lines; line += kLanes, to += kLanes * kLeftStride) {
+    const Mask here = first(lines - line);
+    for (std::int64_t unit = 0; unit < units_of<Units>(depth); unit += kLanes) {
+      Vec r[kLanes];
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) {
+        const std::int64_t k = (unit + i) * Units::kDepth;
+        r[i] = k < depth ? Units::across(from + k * stride + line, stride, k + 1 < depth, here) : broadcast(0);
+      }
+      transpose(r);
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) {
+        store(to + i * kLeftStride + unit, r[i]);
+      }
     }
   }
 }
@@ -140,7 +161,7 @@ TANDEM_SIMD void transpose_square(const float* from, std::int64_t stride, std::i
 template <class Units, class Source>
 void pack_transposed(const Source* from, std::int64_t stride, std::int64_t depth, std::int64_t cols, float* to) {
   constexpr std::int64_t kStep = Units::kDepth * kLanes;
-  const std::int64_t units = (depth + Units::kDepth - 1) / Units::kDepth;
+  const std::int64_t units = units_of<Units>(depth);
   for (std::int64_t c = 0; c < cols; c += kLanes) {
     float* panel = to + c / kTileCols * kTileCols * units + c % kTileCols;
     const std::int64_t here = cols - c < kLanes ? cols - c : kLanes;
@@ -155,7 +176,7 @@ void pack_transposed(const Source* from, std::int64_t stride, std::int64_t depth
 /// in memory, because it may come from main memory.
 template <class Units, class Source>
 void pack_panels(const Source* from, std::int64_t stride, std::int64_t depth, std::int64_t cols, float* to) {
-  const std::int64_t panel = kTileCols * ((depth + Units::kDepth - 1) / Units::kDepth);
+  const std::int64_t panel = kTileCols * units_of<Units>(depth);
   for (std::int64_t k = 0; k < depth; k += Units::kDepth, to += kTileCols) {
     const Source* const line = from + k * stride;
     const bool second = k + 1 < depth;
@@ -167,6 +188,11 @@ void pack_panels(const Source* from, std::int64_t stride, std::int64_t depth, st
     }
     for (; c < cols; c += kLanes, out += kLanes) {
       store(out, Units::across(line + c, stride, second, first(cols - c)));
+    }
+  }
+  for (std::int64_t unit = up(depth, Units::kDepth); unit < units_of<Units>(depth); ++unit, to += kTileCols) {
+    for (std::int64_t c = 0; c < cols; c += kLanes) {
+      store(to + c / kTileCols * panel + c % kTileCols, broadcast(0));
     }
   }
 }

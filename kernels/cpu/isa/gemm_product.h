@@ -35,12 +35,12 @@ void multiply_direct(const Left<T>& left, const Right<T>& right, std::int64_t ro
   const bool pack = !kInPlace || (cols > kTileCols && !close);
   const ScratchScope scope(scratch);
   const bool updates = out.update.update != nullptr;
-  const std::int64_t block_rows = min(rows, kBlockRows);
+  const std::int64_t block_rows = min(rows, block_rows_of<Units>());
   const std::int64_t block_cols = min(up(cols, kTileCols) * kTileCols, updates ? kUpdateCols : kBlockCols);
   float* gradients =
-      updates ? scratch.allocate_array<float>(static_cast<std::size_t>(kTallRows * kGradientStride)) : nullptr;
+      updates ? scratch.allocate_array<float>(static_cast<std::size_t>(kStepRows * kGradientStride)) : nullptr;
   float* left_memory = pack ? scratch.allocate_array<float>(left_size(block_rows)) : nullptr;
-  const std::int64_t most_units = up(deep, Units::kDepth) + kLanes;
+  const std::int64_t most_units = units_of<Units>(deep) + kLanes;
   float* right_memory =
       pack_right ? scratch.allocate_array<float>(static_cast<std::size_t>(block_cols * most_units)) : nullptr;
   for (std::int64_t col = 0; col < cols; col += block_cols) {
@@ -48,7 +48,7 @@ void multiply_direct(const Left<T>& left, const Right<T>& right, std::int64_t ro
     for (std::int64_t k = 0; k < depth; k += deep) {
       const std::int64_t count = min(deep, depth - k);
       const Right<T> from = right.at(k, col);
-      Panels panels{right_memory, kTileCols, kTileCols * up(count, Units::kDepth)};
+      Panels panels{right_memory, kTileCols, kTileCols * units_of<Units>(count)};
       if (!pack_right) {
         if constexpr (kInPlace) {
           panels = {from.data, from.depth_stride, 0};
@@ -87,10 +87,10 @@ void multiply_transposed(const Left<T>& left, const Right<T>& right, std::int64_
   const ScratchScope scope(scratch);
   constexpr std::int64_t kRowsAtOnce = 8 * kTileCols;
   const std::int64_t wide = min(up(rows, kTileCols) * kTileCols, kRowsAtOnce);
-  constexpr std::int64_t kHigh = up(kBlockRows, kLanes) * kLanes;
+  constexpr std::int64_t kHigh = up(block_rows_of<Units>(), kLanes) * kLanes;
   const std::int64_t high = min(cols, kHigh);
   const std::int64_t sums_stride = wide + kLanes;
-  const std::int64_t units = up(depth, Units::kDepth);
+  const std::int64_t units = units_of<Units>(depth);
   float* packed = scratch.allocate_array<float>(static_cast<std::size_t>(wide * (units + kLanes)));
   float* left_memory = scratch.allocate_array<float>(left_size(high));
   float* sums = scratch.allocate_array<float>(static_cast<std::size_t>(high * sums_stride));
@@ -110,10 +110,10 @@ void multiply_transposed(const Left<T>& left, const Right<T>& right, std::int64_
           const bool same_cols = k + count < depth;
           const Right<T> next = same_cols ? right.at(k + count, col) : right.at(0, col + cols_here);
           ahead = Ahead(next.data, next.col_stride, same_cols ? cols_here : min(high, cols - col - cols_here),
-                        same_cols ? min(deep, depth - k - count) : deep,
+                        min(deep, same_cols ? depth - k - count : depth),
                         up(cols_here, kTileRows) * up(rows_here, kTileCols));
         }
-        const Panels panels{packed + k / Units::kDepth * wide, kTileCols, kTileCols * up(count, Units::kDepth)};
+        const Panels panels{packed + k / Units::kDepth * wide, kTileCols, kTileCols * units_of<Units>(count)};
         multiply_block<Units>(Left<T>{from.data, from.col_stride, 1}, cols_here, count, pack ? left_memory : nullptr,
                               panels, rows_here, {sums, sums_stride, {.add = k > 0}}, ahead);
       }

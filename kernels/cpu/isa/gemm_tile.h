@@ -20,6 +20,8 @@ inline constexpr int kTileRows = kLanes == 16 ? 14 : 6;
 inline constexpr int kTallRows = kLanes == 16 ? 24 : 12;
 inline constexpr int kFlatRows = kLanes == 16 ? 8 : 4;
 inline constexpr int kFlatCols = 3 * kLanes;
+/// Tiles that take several units at a time have up to so many rows, and no other kind has more.
+inline constexpr int kStepRows = 32;
 /// How many units deep a packed block is, and where the next row of a packed, row-major left side begins: known to the
 /// compiler, rows need no pointers of their own; not a power of two, they don't share cache sets.
 inline constexpr std::int64_t kDepth = 256;

@@ -93,9 +93,13 @@ TANDEM_SIMD void store_rounded(BFloat16* p, Vec v, Mask mask) {
 
 #endif
 
+constexpr std::int64_t min(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
+constexpr std::int64_t up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
 /// Units of one f32.
 struct FloatUnits {
   static constexpr std::int64_t kDepth = 1;  // how many depths a unit has
+  static constexpr std::int64_t kStep = 1;   // how many units a tile takes at a time; zeros follow the last ones
 
   /// sum + a * b
   TANDEM_SIMD static Vec add(Vec a, Vec b, Vec sum) { return fma(a, b, sum); }
@@ -121,6 +125,7 @@ struct FloatUnits {
 /// Factors and sums below 2^-126 are zeros to it.
 struct Bf16Units {
   static constexpr std::int64_t kDepth = 2;
+  static constexpr std::int64_t kStep = 1;
 
   // In assembler, because clang 16 crashes on the intrinsic.
   TANDEM_SIMD static Vec add(Vec a, Vec b, Vec sum) {
@@ -160,5 +165,11 @@ struct Bf16Units {
 };
 
 #endif
+
+/// The units of a packed depth of so many elements.
+template <class Units>
+constexpr std::int64_t units_of(std::int64_t depth) {
+  return up(depth, Units::kDepth * Units::kStep) * Units::kStep;
+}
 
 }  // namespace tandem::inline v0::kernels::cpu::TANDEM_ISA
