@@ -21,8 +21,8 @@ TANDEM_API Isa isa();
 /// Whether the processor multiplies bf16 numbers itself (AVX512-BF16). False if isa() is not avx512.
 TANDEM_API bool has_bf16_products();
 /// Whether it also has tiles for such products (AMX), and the operating system lets this process use them, which the
-/// first call asks for. From then on an alternative stack for signals has to hold the tiles, too: sysconf(_SC_MINSIGSTKSZ)
-/// bytes.
+/// first call asks for. From then on an alternative stack for signals has to hold the tiles, too:
+/// sysconf(_SC_MINSIGSTKSZ) bytes.
 TANDEM_API bool has_amx();
 
 /// The instruction sets that this machine can run, lowest first.

@@ -61,13 +61,30 @@ namespace {
   return 4.0 * kSums * 16;
 }
 
+[[gnu::target("amx-tile,amx-bf16")]] double multiply_add_amx(std::int64_t rounds) {
+  alignas(64) struct {
+    unsigned char palette = 1, start_row = 0, reserved[14] = {};
+    unsigned short bytes_per_row[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    unsigned char rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+  } const sizes;
+  _tile_loadconfig(&sizes);  // and zeros in all registers
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_release();
+  return 4.0 * 16 * 16 * 32 * 2;
+}
+
 }  // namespace
 #endif
 
 double multiply_add(const std::string& dtype, std::int64_t rounds) {
 #if defined(__x86_64__)
   if (dtype == "bf16" && tandem::core::has_bf16_products()) {
-    return multiply_add_bf16(rounds);
+    return tandem::core::has_amx() ? multiply_add_amx(rounds) : multiply_add_bf16(rounds);
   }
 #endif
   return dtype == "f64" ? floor_loops().multiply_add_f64(rounds) : floor_loops().multiply_add_f32(rounds);

@@ -35,22 +35,15 @@ class FullRegisters {
 
 // Registers 0 to 3 are the sums, row by row; 4 and 5 the left side, 6 and 7 the right one.
 template <bool kTall, bool kWide>
-void multiply_registers(const Tile& tile, float* sums, std::int64_t stride, bool add) {
+void multiply_registers(const Tile& tile, float* sums, std::int64_t stride) {
   const std::int64_t row_bytes = stride * std::int64_t{sizeof(float)};
   constexpr std::int64_t kLeftBytes = kLeftStride * std::int64_t{sizeof(float)};
   const std::int64_t right_bytes = tile.right_stride * std::int64_t{sizeof(float)};
   float* const lower = sums + kSide * stride;
-  if (add) {
-    _tile_loadd(0, sums, row_bytes);
-    if constexpr (kWide) _tile_loadd(1, sums + kSide, row_bytes);
-    if constexpr (kTall) _tile_loadd(2, lower, row_bytes);
-    if constexpr (kTall && kWide) _tile_loadd(3, lower + kSide, row_bytes);
-  } else {
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-  }
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
   const float* left = tile.left;
   const float* right = tile.right;
   for (std::int64_t unit = 0; unit < tile.depth; unit += AmxUnits::kStep) {
@@ -71,7 +64,6 @@ void multiply_registers(const Tile& tile, float* sums, std::int64_t stride, bool
   if constexpr (kTall && kWide) _tile_stored(3, lower + kSide, row_bytes);
 }
 
-// Outputs that are added to are where their sums begin, in tiles of any size.
 template <int kRows>
 void multiply_tile_of_rows(const Tile& tile, const Epilogue& epilogue) {
   constexpr bool kTall = kRows > kSide;
@@ -83,21 +75,12 @@ void multiply_tile_of_rows(const Tile& tile, const Epilogue& epilogue) {
       __builtin_prefetch(tile.out + r * tile.out_stride + kSide, 1);
     }
   }
-  if (kRows % kSide == 0 && tile.cols % kSide == 0 && epilogue.plain()) {
-    return multiply(tile, tile.out, tile.out_stride, epilogue.add);
+  if (kRows % kSide == 0 && tile.cols % kSide == 0 && epilogue.plain() && !epilogue.add) {
+    return multiply(tile, tile.out, tile.out_stride);
   }
   alignas(64) float sums[kStepRows * kTileCols];
-  if (epilogue.add) {
-    for (int r = 0; r < kRows; ++r) {
-      for (std::int64_t c = 0; c < tile.cols; c += kLanes) {
-        store(sums + r * kTileCols + c, load(tile.out + r * tile.out_stride + c, first(tile.cols - c)));
-      }
-    }
-  }
-  multiply(tile, sums, kTileCols, epilogue.add);
-  Epilogue rest = epilogue;
-  rest.add = false;
-  finish_tile(tile, rest, kRows, sums, kTileCols);
+  multiply(tile, sums, kTileCols);
+  finish_tile(tile, epilogue, kRows, sums, kTileCols);
 }
 
 }  // namespace

@@ -200,6 +200,7 @@ void multiply_tiles(LeftTiles left, const TileShape& shape, std::int64_t rows, s
   // Tiles go down a panel of the right side, which then stays close. With an update they go along a row of tiles, and
   // the output has the memory of one.
   const bool updates = out.update.update != nullptr;
+  const bool fetches = updates && Units::kStep == 1;  // a step is over before the weights are there
   const std::int64_t height = shape.rows;
   const std::int64_t strip = updates ? height : rows;
   for (std::int64_t top = 0; top < rows; top += strip, left.data += left.step) {
@@ -209,7 +210,7 @@ void multiply_tiles(LeftTiles left, const TileShape& shape, std::int64_t rows, s
       const std::int64_t wide = min(shape.cols, cols - col);
       for (std::int64_t row = top; row < bottom; row += height, left_tile += left.step) {
         const std::int64_t high = min(height, bottom - row);
-        if (updates) {
+        if (fetches) {
           fetch_tile(out.update.at(row, col), high, wide);
         }
         ahead.fetch_share();

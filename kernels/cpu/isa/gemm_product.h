@@ -14,9 +14,12 @@
 namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
 
 // An update has long pieces of the weights' rows, because each piece is fetched from memory anew: with 512 columns a
-// large product with Adam takes 10 % longer than with 4,096.
-inline constexpr std::int64_t kUpdateCols = 4096;
-inline constexpr std::int64_t kGradientStride = kUpdateCols + 16;
+// large product with Adam takes 10 % longer than with 4,096. The matrix unit reads the right side so fast that it has to
+// stay in the second-level cache: there 2,048 columns are best.
+template <class Units>
+inline constexpr std::int64_t kUpdateCols = Units::kStep > 1 ? 2048 : 4096;
+template <class Units>
+inline constexpr std::int64_t kGradientStride = kUpdateCols<Units> + 16;
 
 // The transposed way keeps the left side packed for all of the depth: up to 8 * kTileCols columns, here 16 MiB.
 inline constexpr std::int64_t kDeepest = 16384;
@@ -36,9 +39,9 @@ void multiply_direct(const Left<T>& left, const Right<T>& right, std::int64_t ro
   const ScratchScope scope(scratch);
   const bool updates = out.update.update != nullptr;
   const std::int64_t block_rows = min(rows, block_rows_of<Units>());
-  const std::int64_t block_cols = min(up(cols, kTileCols) * kTileCols, updates ? kUpdateCols : kBlockCols);
+  const std::int64_t block_cols = min(up(cols, kTileCols) * kTileCols, updates ? kUpdateCols<Units> : kBlockCols);
   float* gradients =
-      updates ? scratch.allocate_array<float>(static_cast<std::size_t>(kStepRows * kGradientStride)) : nullptr;
+      updates ? scratch.allocate_array<float>(static_cast<std::size_t>(kStepRows * kGradientStride<Units>)) : nullptr;
   float* left_memory = pack ? scratch.allocate_array<float>(left_size(block_rows)) : nullptr;
   const std::int64_t most_units = units_of<Units>(deep) + kLanes;
   float* right_memory =
@@ -64,7 +67,7 @@ void multiply_direct(const Left<T>& left, const Right<T>& right, std::int64_t ro
         Output<float> to = Output<float>{out.data, out.stride, epilogue, out.is_far}.at(row, col);
         const bool takes = updates && k + count == depth;  // else these are sums of a part of the depth
         if (takes) {
-          to = {gradients, kGradientStride, {}, false, out.update.at(row, col)};
+          to = {gradients, kGradientStride<Units>, {}, false, out.update.at(row, col)};
           to.update.add = epilogue.add;
         }
         multiply_block<Units>(left.at(row, k), rows_here, count, left_memory, panels, here, to);
