@@ -61,13 +61,15 @@ namespace {
   return 4.0 * kSums * 16;
 }
 
+struct alignas(64) RegisterSizes {
+  unsigned char palette = 1, start_row = 0, reserved[14] = {};
+  unsigned short bytes_per_row[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  unsigned char rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+constexpr RegisterSizes kFullSize;  // not a local variable, of which GCC 12 would leave out parts
+
 [[gnu::target("amx-tile,amx-bf16")]] double multiply_add_amx(std::int64_t rounds) {
-  alignas(64) struct {
-    unsigned char palette = 1, start_row = 0, reserved[14] = {};
-    unsigned short bytes_per_row[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-    unsigned char rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-  } const sizes;
-  _tile_loadconfig(&sizes);  // and zeros in all registers
+  _tile_loadconfig(&kFullSize);  // and zeros in all registers
   for (std::int64_t round = 0; round < rounds; ++round) {
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 4, 7);

@@ -10,10 +10,13 @@
 #include <asio/detached.hpp>
 #include <asio/error.hpp>
 #include <asio/redirect_error.hpp>
+#include <asio/ssl/error.hpp>
 #include <asio/steady_timer.hpp>
 #include <asio/this_coro.hpp>
 #include <asio/use_awaitable.hpp>
 
+#include <openssl/err.h>
+#include <openssl/ssl.h>
 #include <unistd.h>
 
 #include <tandem/core/check.h>
@@ -142,6 +145,12 @@ asio::awaitable<std::shared_ptr<Channel>> reach(const TcpStoreOptions& options, 
   }
 }
 
+// Whether the other end gave up for a reason of its own.
+bool is_internal_there(const asio::error_code& error) {
+  return error.category() == asio::error::get_ssl_category() &&
+         ERR_GET_REASON(static_cast<unsigned long>(error.value())) == SSL_R_TLSV1_ALERT_INTERNAL_ERROR;
+}
+
 // Shows the token, derives the key and introduces this client. Returns false if another try may succeed: the server
 // accepted our token and closed the connection later, because this client was too slow on a busy machine or because the
 // server ends.
@@ -186,6 +195,12 @@ asio::awaitable<bool> join(Channel& channel, const TcpStoreOptions& options, Tls
                    "another program",
                    server, options.token ? "another" : "a", options.token ? " than ours" : "");
       case key:
+        if (is_internal_there(error.code())) {
+          fail_store(kLost,
+                     "what listens at {} failed before it proved that it has our TANDEM_JOB_TOKEN: nothing was sent to "
+                     "it ({}). Has that process no memory left (ulimit -v)?",
+                     server, error.code().message());
+        }
         fail_store(kLost,
                    "what listens at {} did not prove that it has our TANDEM_JOB_TOKEN: nothing was sent to it ({})",
                    server, error.code().message());

@@ -17,17 +17,18 @@ struct AmxUnits : Bf16Units {
 
 constexpr int kSide = 16;  // rows of a register; also sums in a row
 
+struct alignas(64) RegisterSizes {
+  unsigned char palette = 1, start_row = 0, reserved[14] = {};
+  unsigned short bytes_per_row[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  unsigned char rows[16] = {kSide, kSide, kSide, kSide, kSide, kSide, kSide, kSide};
+};
+// Not a local variable: GCC 12 believes that only its first 8 bytes are read, and leaves out the others.
+constexpr RegisterSizes kFullSize;
+
 /// All registers are of full size while this exists.
 class FullRegisters {
  public:
-  FullRegisters() {
-    alignas(64) struct {
-      unsigned char palette = 1, start_row = 0, reserved[14] = {};
-      unsigned short bytes_per_row[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-      unsigned char rows[16] = {kSide, kSide, kSide, kSide, kSide, kSide, kSide, kSide};
-    } const sizes;
-    _tile_loadconfig(&sizes);
-  }
+  FullRegisters() { _tile_loadconfig(&kFullSize); }
   ~FullRegisters() { _tile_release(); }
   FullRegisters(const FullRegisters&) = delete;
   FullRegisters& operator=(const FullRegisters&) = delete;

@@ -210,6 +210,10 @@ TEST(Impostors, AreFoundOut) {
   EXPECT_THAT(error_at("Tno TLS at all, only text"),
               testing::StartsWith("what listens at 127.0.0.1:PORT did not prove that it has our TANDEM_JOB_TOKEN: "
                                   "nothing was sent to it ("));
+  using namespace std::string_view_literals;
+  EXPECT_THAT(error_at("T\x15\x03\x03\0\x02\x02\x50"sv),  // the alert of a TLS that has no memory
+              testing::AllOf(testing::StartsWith("what listens at 127.0.0.1:PORT failed before it proved"),
+                             testing::EndsWith("Has that process no memory left (ulimit -v)?")));
 }
 
 // The impostor answers the greeting and shows a certificate, but does not have the token.
