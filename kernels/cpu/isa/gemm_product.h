@@ -14,8 +14,8 @@
 namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
 
 // An update has long pieces of the weights' rows, because each piece is fetched from memory anew: with 512 columns a
-// large product with Adam takes 10 % longer than with 4,096. The matrix unit reads the right side so fast that it has to
-// stay in the second-level cache: there 2,048 columns are best.
+// large product with Adam takes 10 % longer than with 4,096. The matrix unit reads the right side so fast that it has
+// to stay in the second-level cache: there 2,048 columns are best.
 template <class Units>
 inline constexpr std::int64_t kUpdateCols = Units::kStep > 1 ? 2048 : 4096;
 template <class Units>
