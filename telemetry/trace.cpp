@@ -87,7 +87,8 @@ struct Trace::Impl final : core::SpanSink {
     }
     for (const core::GpuPhase& phase : core::gpu_phases_between(*gpus_, first_on_gpu_, *end_on_gpu_)) {
       const std::uint64_t number = kFirstGpu + static_cast<std::uint64_t>(phase.gpu);
-      keep({.name = to_string(phase.phase), .began = phase.began, .ended = phase.ended}, number, fmt::format("cuda:{}", phase.gpu));
+      keep({.name = to_string(phase.phase), .began = phase.began, .ended = phase.ended}, number,
+           fmt::format("cuda:{}", phase.gpu));
     }
     gpus_ = nullptr;  // they are here now
   }
