@@ -23,7 +23,7 @@ struct GpuMark {
 /// The number of listeners: existing GpuPhases, and those that asked for ranges.
 TANDEM_API extern std::atomic<int> gpu_listeners;
 
-/// Begins a span of the calling thread, which is timed on the GPU of the thread if it is that phase.
+/// Begins a span of the calling thread. `phase` is the phase that it is, if it is to be timed on the thread's GPU.
 TANDEM_API GpuMark begin_on_gpu(const Span& span, std::optional<Phase> phase) noexcept;
 TANDEM_API void end_on_gpu(const GpuMark& mark) noexcept;
 

@@ -30,7 +30,9 @@ bool has_f16c() {
 }
 #endif
 
-#if defined(__x86_64__) && defined(__linux__)
+#if defined(__x86_64__)
+bool has_pairs() { return isa() == Isa::avx512 && __builtin_cpu_supports("avx512bf16"); }
+
 bool has_tiles() {
   constexpr unsigned kAmxBf16 = 1U << 22U;
   constexpr unsigned kAmxTile = 1U << 24U;
@@ -43,9 +45,13 @@ bool has_tiles() {
 
 // Linux saves the tiles only of processes that have asked (Documentation/arch/x86/xstate.rst).
 bool may_use_tiles() {
+#if defined(__linux__)
   constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
   constexpr long kTileData = 18;
   return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
 }
 #endif
 
@@ -89,7 +95,7 @@ Isa isa() {
 
 bool has_bf16_products() {
 #if defined(__x86_64__)
-  static const bool has = isa() == Isa::avx512 && __builtin_cpu_supports("avx512bf16");
+  static const bool has = has_pairs() && (!has_tiles() || has_amx());
   return has;
 #else
   return false;
@@ -97,8 +103,8 @@ bool has_bf16_products() {
 }
 
 bool has_amx() {
-#if defined(__x86_64__) && defined(__linux__)
-  static const bool has = has_bf16_products() && has_tiles() && may_use_tiles();
+#if defined(__x86_64__)
+  static const bool has = has_pairs() && has_tiles() && may_use_tiles();
   return has;
 #else
   return false;

@@ -18,7 +18,8 @@ enum class Isa : unsigned char {
 /// Throws ConfigError if the name is unknown or this machine does not support it.
 TANDEM_API Isa isa();
 
-/// Whether the processor multiplies bf16 numbers itself (AVX512-BF16). False if isa() is not avx512.
+/// Whether the processor multiplies bf16 numbers itself (AVX512-BF16). False if isa() is not avx512, and where the
+/// processor has AMX but has_amx() is false: its other products of bf16 are slower than those of f32.
 TANDEM_API bool has_bf16_products();
 /// Whether it also has tiles for such products (AMX), and the operating system lets this process use them, which the
 /// first call asks for. From then on an alternative stack for signals has to hold the tiles, too:

@@ -17,8 +17,9 @@ namespace tandem::inline v0 {
 /// - "high": a GPU with tensor cores rounds factors to TF32 (10 fraction bits), which is several times as fast. A CPU
 ///   keeps them in f32.
 /// - "medium": a GPU does as for "high". A CPU with AVX512-BF16 rounds factors to bf16 (7 fraction bits; 0 for numbers
-///   below 2^-126, infinity above 3.39e38), which is nearly twice as fast for large products. Products of fewer than
-///   twelve rows, or four columns, may keep them in f32, and convolutions always do. Other CPUs keep factors in f32.
+///   below 2^-126, infinity above 3.39e38), which makes large products twice to four times as fast. Products of fewer
+///   than twelve rows, or four columns, may keep them in f32, and convolutions always do. Other CPUs keep factors in
+///   f32.
 ///
 /// The function has the same name and meaning as in PyTorch. The setting applies to the whole process; a captured step
 /// keeps the precision under which it was recorded. Throws ConfigError for any other text.

@@ -100,7 +100,7 @@ std::string text_of(const std::string& name, const fs::path& git) {
 }  // namespace
 
 std::string git_commit(const std::string& folder) {
-  constexpr int kMostNames = 5;  // as git
+  constexpr int kMostNames = 4;  // as git
   const fs::path git = git_folder(folder);
   std::string text = git.empty() ? "" : first_line(git / "HEAD");
   for (int i = 0; i < kMostNames && !is_commit(text); ++i) {

@@ -46,7 +46,7 @@ SSL_SESSION* session_of(SSL* ssl) {
 int find_session(SSL* ssl, const unsigned char* identity, std::size_t length, SSL_SESSION** session) {
   const bool ours = length == kIdentity.size() && std::memcmp(identity, kIdentity.data(), length) == 0;
   *session = ours ? session_of(ssl) : nullptr;
-  return 1;
+  return !ours || *session != nullptr ? 1 : 0;  // 0, without memory, is an internal error to the client
 }
 
 int use_session(SSL* ssl, const EVP_MD* digest, const unsigned char** identity, std::size_t* length,
@@ -56,6 +56,7 @@ int use_session(SSL* ssl, const EVP_MD* digest, const unsigned char** identity, 
     *session = session_of(ssl);
     *identity = reinterpret_cast<const unsigned char*>(kIdentity.data());
     *length = kIdentity.size();
+    return *session != nullptr ? 1 : 0;
   }
   return 1;
 }

@@ -108,9 +108,9 @@ class FusedUpdate : public testing::Test {
 };
 
 // Odd sizes, rows longer than a block of columns, depths of several blocks, and products too small for tiles.
-const std::vector<Sizes> kSizes{{1, 1, 1},       {2, 3, 4},     {3, 17, 5},    {64, 32, 16},  {33, 65, 1},
-                                {7, 5000, 3},    {50, 23, 300}, {13, 40, 700}, {97, 128, 64}, {1, 33, 9},
-                                {128, 200, 520}, {5, 4, 0},     {2, 100, 1},   {100, 2, 9}};
+const std::vector<Sizes> kSizes{{1, 1, 1},       {2, 3, 4},       {3, 17, 5},    {64, 32, 16},  {33, 65, 1},
+                                {7, 5000, 3},    {50, 23, 300},   {13, 40, 700}, {97, 128, 64}, {1, 33, 9},
+                                {128, 200, 520}, {40, 2100, 520}, {5, 4, 0},     {2, 100, 1},   {100, 2, 9}};
 
 TEST_F(FusedUpdate, SgdHasTheBitsOfTheKernelsOneAfterTheOther) {
   for (const Sizes& sizes : kSizes)
@@ -128,7 +128,8 @@ TEST_F(FusedUpdate, AdamHasTheBitsOfTheKernelsOneAfterTheOther) {
 TEST_F(FusedUpdate, AtMediumPrecisionItHasTheBitsOfTheKernelsOneAfterTheOther) {
   set_float32_matmul_precision("medium");
   for (const Sizes& sizes : kSizes)
-    expect_fused_is_separate<MatmulSgd>(sizes, Accumulate::no, [&](Weight& w) { return w.sgd(true); });
+    for (const Accumulate accumulate : {Accumulate::no, Accumulate::yes})
+      expect_fused_is_separate<MatmulSgd>(sizes, accumulate, [&](Weight& w) { return w.sgd(true); });
   set_float32_matmul_precision("highest");
 }
 

@@ -16,6 +16,7 @@ struct AmxUnits : Bf16Units {
 };
 
 constexpr int kSide = 16;  // rows of a register; also sums in a row
+static_assert(kStepRows == 2 * kSide && kTileCols == 2 * kSide);
 
 struct alignas(64) RegisterSizes {
   unsigned char palette = 1, start_row = 0, reserved[14] = {};
@@ -40,7 +41,6 @@ void multiply_registers(const Tile& tile, float* sums, std::int64_t stride) {
   const std::int64_t row_bytes = stride * std::int64_t{sizeof(float)};
   constexpr std::int64_t kLeftBytes = kLeftStride * std::int64_t{sizeof(float)};
   const std::int64_t right_bytes = tile.right_stride * std::int64_t{sizeof(float)};
-  float* const lower = sums + kSide * stride;
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
@@ -61,8 +61,8 @@ void multiply_registers(const Tile& tile, float* sums, std::int64_t stride) {
   }
   _tile_stored(0, sums, row_bytes);
   if constexpr (kWide) _tile_stored(1, sums + kSide, row_bytes);
-  if constexpr (kTall) _tile_stored(2, lower, row_bytes);
-  if constexpr (kTall && kWide) _tile_stored(3, lower + kSide, row_bytes);
+  if constexpr (kTall) _tile_stored(2, sums + kSide * stride, row_bytes);
+  if constexpr (kTall && kWide) _tile_stored(3, sums + kSide * stride + kSide, row_bytes);
 }
 
 template <int kRows>
@@ -73,7 +73,7 @@ void multiply_tile_of_rows(const Tile& tile, const Epilogue& epilogue) {
   if (tile.is_out_far) {
     for (int r = 0; r < kRows; ++r) {
       __builtin_prefetch(tile.out + r * tile.out_stride, 1);
-      __builtin_prefetch(tile.out + r * tile.out_stride + kSide, 1);
+      __builtin_prefetch(tile.out + r * tile.out_stride + (wide ? kSide : 0), 1);
     }
   }
   if (kRows % kSide == 0 && tile.cols % kSide == 0 && epilogue.plain() && !epilogue.add) {

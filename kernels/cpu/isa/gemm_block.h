@@ -70,6 +70,7 @@ inline bool rows_stay_close(std::int64_t stride) { return stay_close(kTileRows, 
 /// Floats that LeftTiles::packed() writes at most for so many rows, or that tiles read: tiles by depth are as deep as
 /// kDepth and of equal height, so the last of them may stand over.
 constexpr std::size_t left_size(std::int64_t rows) {
+  static_assert(kStepRows >= kTallRows);
   return static_cast<std::size_t>((rows + kStepRows) * kLeftStride);
 }
 
@@ -109,7 +110,7 @@ inline Epilogue part_of(const Epilogue& whole, std::int64_t k, std::int64_t end,
 }
 
 /// The shape of a block's tiles. Rows of equal height in the fewest tiles: a tile of two rows would leave the
-/// arithmetic units idle. A flat tile is wider than a packed panel.
+/// arithmetic units idle. A flat tile is wider than a packed panel. The matrix unit has one shape.
 struct TileShape {
   std::int64_t rows, cols;
 
@@ -200,7 +201,7 @@ void multiply_tiles(LeftTiles left, const TileShape& shape, std::int64_t rows, s
   // Tiles go down a panel of the right side, which then stays close. With an update they go along a row of tiles, and
   // the output has the memory of one.
   const bool updates = out.update.update != nullptr;
-  const bool fetches = updates && Units::kStep == 1;  // a step is over before the weights are there
+  const bool fetches = updates && Units::kStep == 1;  // such a tile ends before the weights arrive
   const std::int64_t height = shape.rows;
   const std::int64_t strip = updates ? height : rows;
   for (std::int64_t top = 0; top < rows; top += strip, left.data += left.step) {

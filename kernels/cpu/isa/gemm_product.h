@@ -112,9 +112,10 @@ void multiply_transposed(const Left<T>& left, const Right<T>& right, std::int64_
         if (fetches) {
           const bool same_cols = k + count < depth;
           const Right<T> next = same_cols ? right.at(k + count, col) : right.at(0, col + cols_here);
-          ahead = Ahead(next.data, next.col_stride, same_cols ? cols_here : min(high, cols - col - cols_here),
-                        min(deep, same_cols ? depth - k - count : depth),
-                        up(cols_here, kTileRows) * up(rows_here, kTileCols));
+          ahead =
+              Ahead(next.data, next.col_stride, same_cols ? cols_here : min(high, cols - col - cols_here),
+                    min(deep, same_cols ? depth - k - count : depth),
+                    up(cols_here, TileShape::of<Units>(cols_here, rows_here, true).rows) * up(rows_here, kTileCols));
         }
         const Panels panels{packed + k / Units::kDepth * wide, kTileCols, kTileCols * units_of<Units>(count)};
         multiply_block<Units>(Left<T>{from.data, from.col_stride, 1}, cols_here, count, pack ? left_memory : nullptr,

@@ -8,7 +8,7 @@
 
 // The innermost loop of a product: a tile of outputs stays in registers while the depth runs. Each output is one chain
 // of fused multiply-adds per kDepth units of the depth, in its order, wherever the tiles' borders fall: so how the work
-// is cut changes no bit of the result.
+// is cut changes no bit of the result. (The matrix unit has an order of its own, which is the same for each output.)
 
 namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
 
@@ -227,7 +227,7 @@ constexpr auto tiles_of(std::integer_sequence<int, kRows...>) {
 }
 
 /// The function for tiles of `rows` rows and `cols` columns: at most kTallRows and kLanes, kTileRows and kTileCols, or
-/// kFlatRows and kFlatCols.
+/// kFlatRows and kFlatCols; of the matrix unit kStepRows and kTileCols.
 template <class Units>
 MultiplyTile tile_function(std::int64_t rows, std::int64_t cols, LeftOrder order) {
   static constexpr auto kTall = tiles_of<Units, 1>(std::make_integer_sequence<int, kTallRows>{});

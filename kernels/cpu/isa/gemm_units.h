@@ -6,7 +6,7 @@
 #include <tandem/kernels/cpu/isa/simd.h>
 
 // The packed operands of a product consist of units of 32 bits, each of them one f32 or two bf16 that are neighbours
-// along the depth. Tiles and drivers are the same for both.
+// along the depth. Drivers are the same for both, and so are tiles but for those of the matrix unit (gemm_amx.cpp).
 
 namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
 
@@ -169,6 +169,7 @@ struct Bf16Units {
 /// The units of a packed depth of so many elements.
 template <class Units>
 constexpr std::int64_t units_of(std::int64_t depth) {
+  static_assert(Units::kStep == 1 || Units::kStep == kLanes, "packing fills up registers");
   return up(depth, Units::kDepth * Units::kStep) * Units::kStep;
 }
 
