@@ -14,12 +14,18 @@
 namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
 
 // An update has long pieces of the weights' rows, because each piece is fetched from memory anew: with 512 columns a
-// large product with Adam takes 10 % longer than with 4,096. The matrix unit reads the right side so fast that it has
-// to stay in the second-level cache: there 2,048 columns are best.
+// large product with Adam takes 10 % longer than with 4,096. The matrix unit reads the right side so fast that half of
+// a second-level cache of 2 MiB has to hold it: there 2,048 columns are best for a batch of 256, and 1,024 for more.
 template <class Units>
 inline constexpr std::int64_t kUpdateCols = Units::kStep > 1 ? 2048 : 4096;
 template <class Units>
 inline constexpr std::int64_t kGradientStride = kUpdateCols<Units> + 16;
+template <class Units>
+constexpr std::int64_t update_cols(std::int64_t depth) {
+  constexpr std::int64_t kClose = std::int64_t{1} << 18;  // units
+  return Units::kStep > 1 ? min(kUpdateCols<Units>, kClose / units_of<Units>(depth) / kTileCols * kTileCols)
+                          : kUpdateCols<Units>;
+}
 
 // The transposed way keeps the left side packed for all of the depth: up to 8 * kTileCols columns, here 16 MiB.
 inline constexpr std::int64_t kDeepest = 16384;
@@ -39,7 +45,7 @@ void multiply_direct(const Left<T>& left, const Right<T>& right, std::int64_t ro
   const ScratchScope scope(scratch);
   const bool updates = out.update.update != nullptr;
   const std::int64_t block_rows = min(rows, block_rows_of<Units>());
-  const std::int64_t block_cols = min(up(cols, kTileCols) * kTileCols, updates ? kUpdateCols<Units> : kBlockCols);
+  const std::int64_t block_cols = min(up(cols, kTileCols) * kTileCols, updates ? update_cols<Units>(deep) : kBlockCols);
   float* gradients =
       updates ? scratch.allocate_array<float>(static_cast<std::size_t>(kStepRows * kGradientStride<Units>)) : nullptr;
   float* left_memory = pack ? scratch.allocate_array<float>(left_size(block_rows)) : nullptr;
