@@ -84,7 +84,7 @@ std::string packed_commit(const fs::path& git, const std::string& name) {
   return "";
 }
 
-// What git knows under a name such as refs/heads/main: a commit, or "ref: " and another name.
+// Returns the text that git keeps under a name such as refs/heads/main: a commit, or "ref: " and another name.
 std::string text_of(const std::string& name, const fs::path& git) {
   const std::string common = first_line(git / "commondir");  // of a linked work tree
   for (const fs::path& place : {git, common.empty() ? git : git / common}) {

@@ -66,7 +66,7 @@ struct alignas(64) RegisterSizes {
   unsigned short bytes_per_row[16] = {64, 64, 64, 64, 64, 64, 64, 64};
   unsigned char rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
 };
-constexpr RegisterSizes kFullSize;  // not a local variable, of which GCC 12 would leave out parts
+constexpr RegisterSizes kFullSize;  // GCC 12 would leave out parts of a local variable
 
 [[gnu::target("amx-tile,amx-bf16")]] double multiply_add_amx(std::int64_t rounds) {
   _tile_loadconfig(&kFullSize);  // and zeros in all registers

@@ -56,7 +56,7 @@ namespace avx512_bf16 {
 void gemm_bf16(const Matmul& kernel, const OutputBlock& block, ScratchArena& scratch,
                const TileUpdate* update = nullptr);
 }
-/// The same on machines with core::has_amx().
+/// This namespace has the same products on machines with core::has_amx().
 namespace avx512_amx {
 void gemm_amx(const Matmul& kernel, const OutputBlock& block, ScratchArena& scratch,
               const TileUpdate* update = nullptr);

@@ -23,7 +23,7 @@ struct alignas(64) RegisterSizes {
   unsigned short bytes_per_row[16] = {64, 64, 64, 64, 64, 64, 64, 64};
   unsigned char rows[16] = {kSide, kSide, kSide, kSide, kSide, kSide, kSide, kSide};
 };
-// Not a local variable: GCC 12 believes that only its first 8 bytes are read, and leaves out the others.
+// GCC 12 believes that _tile_loadconfig() reads 8 bytes only. It would leave out the other bytes of a local variable.
 constexpr RegisterSizes kFullSize;
 
 /// All registers are of full size while this exists.

@@ -128,7 +128,7 @@ TANDEM_SIMD void transpose_units(const Source* from, std::int64_t stride, std::i
   }
 }
 
-/// The same lines as of pack_depths(), to lines of units kLeftStride apart. Whole squares are written.
+/// The function packs the lines that pack_depths() takes to lines of units kLeftStride apart. It writes whole squares.
 template <class Units, class Source>
 void pack_columns(const Source* from, std::int64_t stride, std::int64_t lines, std::int64_t depth, float* to) {
   for (std::int64_t line = 0; line < lines; line += kLanes, to += kLanes * kLeftStride) {
