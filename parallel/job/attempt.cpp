@@ -212,12 +212,7 @@ class Attempt {
         case LinkMessage::Kind::verdict: {
           result_.is_final = result_.is_final || message.text.starts_with(kLauncherOfNode);
           const CommError error = verdict_error(message.text);
-          // The ranks of an elastic job speak to their generation's store.
-          fail(elastic_ ? fmt::format("{}; the others cannot go on, because the program does not call "
-                                      "parallel::run_elastic()",
-                                      error.what())
-                        : error.what(),
-               error.details().rank, false, message.text);
+          fail(error.what(), error.details().rank, false, message.text);
           break;
         }
         case LinkMessage::Kind::lost_launcher:

@@ -15,6 +15,7 @@
 #include <tandem/parallel/comm/hosts/gloo_backend.h>
 #include <tandem/parallel/comm/nccl/nccl.h>
 #include <tandem/parallel/job/joined_group.h>
+#include <tandem/parallel/job/membership.h>
 #include <tandem/parallel/job/spawn.h>
 #include <tandem/parallel/rendezvous/store.h>
 #include <tandem/parallel/rendezvous/tls.h>
@@ -28,9 +29,13 @@ std::atomic<bool> joined{false};
 
 MeetingPlace place_of(const InitOptions& options) {
   const InitMethod method = parse_init_method(options.init_method);
-  return {.method = method,
-          .world = read_world(method, {.rank = options.rank, .world_size = options.world_size}),
-          .token = options.token ? options.token : JobToken::from_environment()};
+  const WorldInfo world = read_world(method, {.rank = options.rank, .world_size = options.world_size});
+  // The launcher of an elastic job tells the ranks of a loss in their generation's store, to which only run_elastic()
+  // connects. Other ranks would wait for the lost one.
+  check<ConfigError>(!world.store_is_hosted || !process_environment(kElasticVariable),
+                     "init_process_group: under --elastic a program calls parallel::run_elastic() with a function "
+                     "that does the ranks' work; do so, or start the job without --elastic");
+  return {.method = method, .world = world, .token = options.token ? options.token : JobToken::from_environment()};
 }
 
 }  // namespace
