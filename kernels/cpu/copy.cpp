@@ -63,10 +63,12 @@ bool transposes(const Copy& kernel) {
 }
 
 // Copies one matrix in tiles. A tile goes through a buffer, so that each cache line is read and written once: rows a
-// power of two apart would push each other out of the cache.
+// power of two apart would push each other out of the cache. The lines of the next tile are fetched meanwhile, because
+// each lies in a page of its own, where the processor does not fetch ahead.
 template <class Item>
 void transpose(const Copy& kernel, const Item* in, Item* out) {
   constexpr std::int64_t kTile = 32;
+  constexpr auto kLine = static_cast<std::int64_t>(64 / sizeof(Item));  // elements
   const int last = kernel.loop.ndim - 1;
   const std::int64_t rows = kernel.loop.sizes[last - 1];
   const std::int64_t columns = kernel.loop.sizes[last];
@@ -81,6 +83,12 @@ void transpose(const Copy& kernel, const Item* in, Item* out) {
         const std::int64_t width = std::min(kTile, columns - column);
         for (std::int64_t c = 0; c < width; ++c) {
           const Item* from = in + (column + c) * in_stride + row;
+          if (const std::int64_t next = column + kTile; next + c < columns && c < height) {
+            for (std::int64_t i = 0; i < kTile; i += kLine) {
+              __builtin_prefetch(from + kTile * in_stride + i);
+              __builtin_prefetch(out + (row + c) * out_stride + next + i, 1);
+            }
+          }
           for (std::int64_t r = 0; r < height; ++r) {
             tile[r][c] = from[r];
           }

@@ -18,7 +18,7 @@ using PointwiseRow = void (*)(T* out, std::int64_t out_stride, const T* const (&
 TANDEM_FOR_EACH_ISA(PointwiseRow<float> pointwise_row(PointwiseOp op, Accumulate accumulate);
                     PointwiseRow<float> pointwise_math_row(PointwiseOp op, Accumulate accumulate);)
 
-/// True if f32 has a vector formula for that op (pointwise_math_row), because the op has an exponential or a logarithm.
+/// True if f32 has a vector formula for that op (pointwise_math_row), because the op has an exponential, a logarithm or a sine.
 [[gnu::always_inline]] constexpr bool is_vector_math(PointwiseOp op) {
   switch (op) {
     case PointwiseOp::exp:
@@ -27,6 +27,10 @@ TANDEM_FOR_EACH_ISA(PointwiseRow<float> pointwise_row(PointwiseOp op, Accumulate
     case PointwiseOp::log1p:
     case PointwiseOp::tanh:
     case PointwiseOp::sigmoid:
+    case PointwiseOp::sin:
+    case PointwiseOp::cos:
+    case PointwiseOp::sin_grad:
+    case PointwiseOp::cos_grad:
     case PointwiseOp::silu:
     case PointwiseOp::gelu:
     case PointwiseOp::gelu_tanh:

@@ -12,13 +12,13 @@ namespace tandem::inline v0::kernels {
 namespace {
 
 constexpr std::int64_t kScanChunk = 32768;  // elements per chunk
-constexpr std::int64_t kColumns = 64;       // sums that run side by side, so that memory is read in order
+constexpr std::int64_t kColumns = 1024;     // sums that run side by side, so that memory is read in order
 
-// Runs along `width` columns, side by side. The compiler knows kWidth, unless it is 0.
-template <class T, class Out, class Total, bool kAccumulate, std::int64_t kWidth>
-void run_columns(const T* in, Out* out, std::int64_t size, std::int64_t stride, std::int64_t wide) {
-  const std::int64_t width = kWidth > 0 ? kWidth : wide;
-  Total totals[kWidth > 0 ? kWidth : kColumns] = {};
+// Runs along at most kColumns columns, side by side.
+template <class T, class Out, class Total, bool kAccumulate>
+void run_columns(const T* in, Out* out, std::int64_t size, std::int64_t stride, std::int64_t width) {
+  Total totals[kColumns];
+  std::fill_n(totals, width, Total(0));
   for (std::int64_t i = 0; i < size; ++i, in += stride, out += stride) {
 #pragma GCC ivdep
     for (std::int64_t c = 0; c < width; ++c) {
@@ -48,7 +48,7 @@ template <class T, bool kAccumulate>
 void cumsum(const CumSum& kernel) {
   using Total = std::conditional_t<std::is_integral_v<T>, std::int64_t, double>;
   using Out = std::conditional_t<std::is_integral_v<T>, std::int64_t, T>;
-  if (kernel.size == 0) {
+  if (kernel.size == 0 || kernel.inner == 0) {
     return;
   }
   const auto* const first_in = static_cast<const T*>(kernel.in);
@@ -70,16 +70,17 @@ void cumsum(const CumSum& kernel) {
     });
     return;
   }
-  const std::int64_t blocks = (kernel.inner + kColumns - 1) / kColumns;
-  const std::int64_t work = kernel.size * std::min(kernel.inner, kColumns);
+  // Fewer columns where threads would have nothing to do.
+  const std::int64_t share = kernel.outer * kernel.inner / num_threads();
+  const std::int64_t columns = std::clamp(share, std::min(std::int64_t{64}, kernel.inner), kColumns);
+  const std::int64_t blocks = (kernel.inner + columns - 1) / columns;
+  const std::int64_t work = kernel.size * std::min(kernel.inner, columns);
   core::parallel_for(kernel.outer * blocks, 1 + kScanChunk / (work + 1), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t block = begin; block < end; ++block) {
-      const std::int64_t column = block % blocks * kColumns;
-      const std::int64_t width = std::min(kColumns, kernel.inner - column);
+      const std::int64_t column = block % blocks * columns;
+      const std::int64_t width = std::min(columns, kernel.inner - column);
       const std::int64_t at = block / blocks * kernel.size * kernel.inner + start + column;
-      width == kColumns
-          ? run_columns<T, Out, Total, kAccumulate, kColumns>(first_in + at, first_out + at, kernel.size, step, width)
-          : run_columns<T, Out, Total, kAccumulate, 0>(first_in + at, first_out + at, kernel.size, step, width);
+      run_columns<T, Out, Total, kAccumulate>(first_in + at, first_out + at, kernel.size, step, width);
     }
   });
 }

@@ -63,6 +63,8 @@ const Function kFunctions[] = {
     {PointwiseOp::log1p, "log1p", [](double x) { return std::log1p(x); }, 1},
     {PointwiseOp::tanh, "tanh", [](double x) { return std::tanh(x); }, 2},
     {PointwiseOp::sigmoid, "sigmoid", [](double x) { return logistic(x); }, 2},
+    {PointwiseOp::sin, "sin", [](double x) { return std::sin(x); }, 1.5},
+    {PointwiseOp::cos, "cos", [](double x) { return std::cos(x); }, 1.5},
 };
 
 class VectorMathOf : public ::testing::TestWithParam<core::Isa> {};
@@ -105,6 +107,8 @@ TEST_P(VectorMathOf, IsRightAtTheEndsOfItsDomain) {
   expect(PointwiseOp::log1p, {0, -0.0F, kInf, kNaN, kNaN, -kInf, 0.6931472F, kSmallest, -kSmallest});
   expect(PointwiseOp::tanh, {0, -0.0F, 1, -1, kNaN, -0.7615942F, 0.7615942F, kSmallest, -kSmallest, 1, 1});
   expect(PointwiseOp::sigmoid, {0.5F, 0.5F, 1, 0, kNaN});
+  expect(PointwiseOp::sin, {0, -0.0F, kNaN, kNaN, kNaN});
+  expect(PointwiseOp::cos, {1, 1, kNaN, kNaN, kNaN});
   EXPECT_EQ(values_of(GetParam(), PointwiseOp::exp, {-103.9F})[0], kSmallest) << "underflow is gradual";
   EXPECT_EQ(values_of(GetParam(), PointwiseOp::exp, {-104.0F})[0], 0);
 }

@@ -4,7 +4,7 @@
 #include <tandem/kernels/cpu/isa/vector_math.h>
 #include <tandem/kernels/cpu/pointwise_rows.h>
 
-// Element-wise functions with an exponential or a logarithm in them. Every element goes through the same vector
+// Element-wise functions with an exponential, a logarithm or a sine in them. Every element goes through the same vector
 // formula, whatever its position in the row and whatever the strides.
 
 namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
@@ -32,6 +32,8 @@ TANDEM_SIMD Vec of(Vec a, [[maybe_unused]] Vec b, [[maybe_unused]] const Scalars
   if constexpr (op == PointwiseOp::log1p) return TANDEM_ISA::log1p(a);
   if constexpr (op == PointwiseOp::tanh) return TANDEM_ISA::tanh(a);
   if constexpr (op == PointwiseOp::sigmoid) return TANDEM_ISA::sigmoid(a);
+  if constexpr (op == PointwiseOp::sin) return TANDEM_ISA::sin(a);
+  if constexpr (op == PointwiseOp::cos) return TANDEM_ISA::cos(a);
   if constexpr (op == silu) return a * TANDEM_ISA::sigmoid(a);
   if constexpr (op == gelu) return a * normal(a).cdf;
   if constexpr (op == gelu_tanh) return a * gelu_tanh_cdf(a);
@@ -40,6 +42,8 @@ TANDEM_SIMD Vec of(Vec a, [[maybe_unused]] Vec b, [[maybe_unused]] const Scalars
     return scaled > by.t ? a : TANDEM_ISA::log1p(TANDEM_ISA::exp(scaled)) / by.s;
   }
   if constexpr (op == elu) return a > Vec{} ? a : by.s * TANDEM_ISA::expm1(a);
+  if constexpr (op == sin_grad) return a * TANDEM_ISA::cos(b);
+  if constexpr (op == cos_grad) return -a * TANDEM_ISA::sin(b);
   if constexpr (op == silu_grad) {
     const Vec y = TANDEM_ISA::sigmoid(b);
     return a * y * (one + b * (one - y));

@@ -52,6 +52,7 @@ TANDEM_SIMD Vec min(Vec a, Vec b) { return _mm512_min_ps(a, b); }
 TANDEM_SIMD Vec unless_off(Vec result, Vec v) {
   return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(result, _mm512_setzero_ps(), _CMP_NLE_UQ), v);
 }
+TANDEM_SIMD Vec sqrt(Vec v) { return _mm512_sqrt_ps(v); }
 
 #elif defined(__AVX2__)
 
@@ -99,6 +100,7 @@ TANDEM_SIMD Vec min(Vec a, Vec b) { return _mm256_min_ps(a, b); }
 TANDEM_SIMD Vec unless_off(Vec result, Vec v) {
   return _mm256_and_ps(v, _mm256_cmp_ps(result, _mm256_setzero_ps(), _CMP_NLE_UQ));
 }
+TANDEM_SIMD Vec sqrt(Vec v) { return _mm256_sqrt_ps(v); }
 
 #else
 
@@ -132,6 +134,9 @@ TANDEM_SIMD Vec fma(Vec a, Vec b, Vec c) { return a * b + c; }
 TANDEM_SIMD Vec max(Vec a, Vec b) { return a > b ? a : b; }
 TANDEM_SIMD Vec min(Vec a, Vec b) { return a < b ? a : b; }
 TANDEM_SIMD Vec unless_off(Vec result, Vec v) { return result <= Vec{} ? Vec{} : v; }
+TANDEM_SIMD Vec sqrt(Vec v) {
+  return Vec{__builtin_sqrtf(v[0]), __builtin_sqrtf(v[1]), __builtin_sqrtf(v[2]), __builtin_sqrtf(v[3])};
+}
 
 #endif
 
@@ -172,6 +177,38 @@ TANDEM_SIMD Vec to_floats(Bits numbers) { return __builtin_convertvector(numbers
 TANDEM_SIMD Vec magnitude(Vec v) { return from_bits(bits_of(v) & 0x7fffffff); }
 /// v with the sign of `sign`. v must be positive or have that sign already.
 TANDEM_SIMD Vec with_sign_of(Vec sign, Vec v) { return from_bits(bits_of(v) | (bits_of(sign) & ~0x7fffffff)); }
+
+/// Lanes 0, 2, 4, ... of both registers.
+TANDEM_SIMD Bits even_lanes(Bits low, Bits high) {
+#if defined(__AVX512F__)
+  return __builtin_shufflevector(low, high, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+#elif defined(__AVX2__)
+  return __builtin_shufflevector(low, high, 0, 2, 4, 6, 8, 10, 12, 14);
+#else
+  return __builtin_shufflevector(low, high, 0, 2, 4, 6);
+#endif
+}
+/// Lanes 1, 3, 5, ... of both registers.
+TANDEM_SIMD Bits odd_lanes(Bits low, Bits high) {
+#if defined(__AVX512F__)
+  return __builtin_shufflevector(low, high, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+#elif defined(__AVX2__)
+  return __builtin_shufflevector(low, high, 1, 3, 5, 7, 9, 11, 13, 15);
+#else
+  return __builtin_shufflevector(low, high, 1, 3, 5, 7);
+#endif
+}
+
+/// Whether any lane is negative, or -1, as that of a comparison.
+TANDEM_SIMD bool any_negative(Bits lanes) {
+#if defined(__AVX512F__)
+  return _mm512_movepi32_mask(reinterpret_cast<__m512i>(lanes)) != 0;
+#elif defined(__AVX2__)
+  return _mm256_movemask_ps(reinterpret_cast<__m256>(lanes)) != 0;
+#else
+  return (lanes[0] | lanes[1] | lanes[2] | lanes[3]) < 0;
+#endif
+}
 
 /// The lanes' own numbers: 0, 1, 2, ...
 TANDEM_SIMD Bits lane_numbers() {

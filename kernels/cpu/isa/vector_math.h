@@ -200,6 +200,54 @@ TANDEM_SIMD Vec tanh(Vec x) {
 
 #endif
 
+/// An angle of `quarter` right angles and r, with |r| of at most pi / 4.
+struct AngleParts {
+  Vec r;
+  Bits quarter;
+};
+
+/// The sine of an angle.
+TANDEM_SIMD Vec sin_of_parts(const AngleParts& parts) {
+  const Vec square = parts.r * parts.r;
+  const Vec sine =
+      fma(parts.r * square, polynomial(square, {-0.16666654611F, 0.0083321608736F, -0.00019515295891F}), parts.r);
+  const Vec cosine = fma(square * square, polynomial(square, {0.04166664568F, -0.001388731625F, 0.00002443315712F}),
+                         fma(square, broadcast(-0.5F), broadcast(1)));
+  const Vec value = (parts.quarter & 1) != 0 ? cosine : sine;
+  return from_bits(bits_of(value) ^ ((parts.quarter & 2) << 30));
+}
+
+/// The sine or the cosine of x. Angles of more than 2^15, whose parts would not be exact, go to the C library, lane by
+/// lane. So do all angles where there are no fused multiply-adds.
+template <bool kCosine>
+TANDEM_SIMD Vec sin_or_cos(Vec x) {
+#if defined(__FMA__)
+  const Vec shift = broadcast(12582912);
+  const Vec shifted = fma(x, broadcast(0.636619772F), shift);
+  const Vec n = shifted - shift;
+  // pi / 2 in three parts. The first difference is exact.
+  const Vec r =
+      fma(n, broadcast(1.7151245e-15F), fma(n, broadcast(4.37113883e-8F), fma(n, broadcast(-1.57079637F), x)));
+  const Vec rest = n == Vec{} ? x : r;  // keeps the sign of a zero
+  Vec value = sin_of_parts({rest, bits_of(shifted) - bits_of(shift) + (kCosine ? 1 : 0)});
+  const Bits others = ~(magnitude(x) <= broadcast(32768));
+#else
+  Vec value{};
+  const Bits others = ~Bits{};
+#endif
+  if (any_negative(others)) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      if (others[lane] != 0) {
+        value[lane] = kCosine ? __builtin_cosf(x[lane]) : __builtin_sinf(x[lane]);
+      }
+    }
+  }
+  return value;
+}
+
+TANDEM_SIMD Vec sin(Vec x) { return sin_or_cos<false>(x); }
+TANDEM_SIMD Vec cos(Vec x) { return sin_or_cos<true>(x); }
+
 /// 1 / (1 + exp(-x)).
 TANDEM_SIMD Vec sigmoid(Vec x) {
   const Vec one = broadcast(1);
