@@ -228,8 +228,7 @@ TANDEM_SIMD Vec sin_or_cos(Vec x) {
   // pi / 2 in three parts. The first difference is exact.
   const Vec r =
       fma(n, broadcast(1.7151245e-15F), fma(n, broadcast(4.37113883e-8F), fma(n, broadcast(-1.57079637F), x)));
-  const Vec rest = n == Vec{} ? x : r;  // keeps the sign of a zero
-  Vec value = sin_of_parts({rest, bits_of(shifted) - bits_of(shift) + (kCosine ? 1 : 0)});
+  Vec value = sin_of_parts({r, bits_of(shifted) - bits_of(shift) + (kCosine ? 1 : 0)});
   const Bits others = ~(magnitude(x) <= broadcast(32768));
 #else
   Vec value{};
@@ -245,7 +244,10 @@ TANDEM_SIMD Vec sin_or_cos(Vec x) {
   return value;
 }
 
-TANDEM_SIMD Vec sin(Vec x) { return sin_or_cos<false>(x); }
+TANDEM_SIMD Vec sin(Vec x) {
+  const Vec value = sin_or_cos<false>(x);
+  return x == Vec{} ? x : value;  // keeps the sign of a zero
+}
 TANDEM_SIMD Vec cos(Vec x) { return sin_or_cos<true>(x); }
 
 /// 1 / (1 + exp(-x)).
