@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <limits>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include <tandem/kernels/cpu/random_rows.h>
 #include <tandem/kernels/dropout.h>
 #include <tandem/kernels/philox.h>
 #include <tandem/kernels/random.h>
@@ -138,6 +140,63 @@ TEST(RandomFill, IntegersCoverTheirRange) {
     ASSERT_LT(value, std::int64_t{1} << 53);
   }
 }
+
+using Numbers = void (*)(std::uint32_t*, std::int64_t, std::uint64_t, std::uint64_t);
+using NormalRow = void (*)(float*, const std::uint32_t*, std::int64_t, float, float);
+
+std::pair<Numbers, NormalRow> random_rows_on(core::Isa isa) {
+#if defined(__x86_64__)
+  switch (isa) {
+    case core::Isa::baseline: break;
+    case core::Isa::avx2: return {cpu::avx2::philox_numbers, cpu::avx2::normal_row};
+    case core::Isa::avx512: return {cpu::avx512::philox_numbers, cpu::avx512::normal_row};
+  }
+#endif
+  return {cpu::baseline::philox_numbers, cpu::baseline::normal_row};
+}
+
+class RandomRowsOf : public ::testing::TestWithParam<core::Isa> {};
+
+TEST_P(RandomRowsOf, NumbersAreThoseOfTheBlocksAtAnyLength) {
+  constexpr std::uint64_t kCounter = 0xfffffffe;  // the upper half counts on
+  for (const std::int64_t count : {0, 1, 2, 5, 63, 64, 66, 1000}) {
+    std::vector<std::uint32_t> numbers(static_cast<std::size_t>(count) + 1, 7);
+    random_rows_on(GetParam()).first(numbers.data(), count, 0x123456789abcdef0, kCounter);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+      ASSERT_EQ(numbers[i], philox(0x123456789abcdef0, kCounter + i / 4)[i % 4]) << i << " of " << count;
+    }
+    EXPECT_EQ(numbers.back(), 7U) << count;
+  }
+}
+
+// The digits stay where the logarithm or the cosine is next to 0. Where it is 0, f64 gives some 1e-15.
+TEST_P(RandomRowsOf, NormalNumbersHaveTheDigitsOfTheFormula) {
+  std::vector<std::uint32_t> numbers;
+  const std::vector<std::uint32_t> edges{0,          1,          0x3fffffff, 0x40000000, 0x40000001, 0x7fffffff,
+                                         0x80000000, 0x80000001, 0xbfffffff, 0xc0000000, 0xc0000001, 0xffffff00,
+                                         0xfffffffe, 0xffffffff, 0x1fffffff, 0x20000000, 0xdfffffff, 0xe0000000};
+  for (const std::uint32_t first : edges) {
+    for (const std::uint32_t second : edges) {
+      numbers.insert(numbers.end(), {first, second});
+    }
+  }
+  for (std::uint64_t counter = 0; counter < 20'000; ++counter) {
+    const Block block = philox(3, counter);
+    numbers.insert(numbers.end(), block.begin(), block.end());
+  }
+  const std::size_t count = numbers.size() / 2;
+  std::vector<float> values(count + 1, 7);
+  random_rows_on(GetParam()).second(values.data(), numbers.data(), static_cast<std::int64_t>(count), 0, 1);
+  for (std::size_t i = 0; i < count; ++i) {
+    const double exact = draw<Distribution::normal, double>(0, 1, numbers[2 * i], numbers[2 * i + 1]);
+    ASSERT_LE(std::abs(static_cast<double>(values[i]) - exact), 4e-7 * std::abs(exact) + 1e-14)
+        << std::hex << numbers[2 * i] << " " << numbers[2 * i + 1];
+  }
+  EXPECT_EQ(values.back(), 7);
+}
+
+INSTANTIATE_TEST_SUITE_P(Isas, RandomRowsOf, ::testing::ValuesIn(core::available_isas()),
+                         [](const auto& isa) { return core::to_string(isa.param); });
 
 TEST(RandomFill, NormalNumbersAreFinite) {
   for (const float value : fill<float>(Distribution::normal, 300000, 0, 1))
