@@ -18,7 +18,8 @@ using PointwiseRow = void (*)(T* out, std::int64_t out_stride, const T* const (&
 TANDEM_FOR_EACH_ISA(PointwiseRow<float> pointwise_row(PointwiseOp op, Accumulate accumulate);
                     PointwiseRow<float> pointwise_math_row(PointwiseOp op, Accumulate accumulate);)
 
-/// True if f32 has a vector formula for that op (pointwise_math_row), because the op has an exponential, a logarithm or a sine.
+/// True if f32 has a vector formula for that op (pointwise_math_row), because the op has an exponential, a logarithm, a
+/// power or a sine.
 [[gnu::always_inline]] constexpr bool is_vector_math(PointwiseOp op) {
   switch (op) {
     case PointwiseOp::exp:
@@ -27,6 +28,11 @@ TANDEM_FOR_EACH_ISA(PointwiseRow<float> pointwise_row(PointwiseOp op, Accumulate
     case PointwiseOp::log1p:
     case PointwiseOp::tanh:
     case PointwiseOp::sigmoid:
+    case PointwiseOp::pow:
+    case PointwiseOp::pow_scalar:
+    case PointwiseOp::pow_grad_base:
+    case PointwiseOp::pow_grad_exponent:
+    case PointwiseOp::pow_scalar_grad:
     case PointwiseOp::sin:
     case PointwiseOp::cos:
     case PointwiseOp::sin_grad:

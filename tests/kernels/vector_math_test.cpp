@@ -113,6 +113,39 @@ TEST_P(VectorMathOf, IsRightAtTheEndsOfItsDomain) {
   EXPECT_EQ(values_of(GetParam(), PointwiseOp::exp, {-104.0F})[0], 0);
 }
 
+TEST_P(VectorMathOf, PowersAreWithinOneUnitInTheLastPlaceAndRightAtTheEnds) {
+  constexpr float kMost = std::numeric_limits<float>::max();
+  constexpr float kSmallest = std::numeric_limits<float>::denorm_min();
+  const std::vector<float> bases{0.0F, -0.0F, 1.0F,      -1.0F,      2.0F,  -2.0F,  0.5F, -0.5F,  3.0F,      -3.0F,
+                                 kInf, -kInf, kSmallest, -kSmallest, kMost, -kMost, kNaN, 1e-30F, 0.9999999F};
+  const std::vector<float> exponents{0.0F, -0.0F,  1.0F,      -1.0F,      2.0F,        -2.0F,   3.0F,   -3.0F,
+                                     0.5F, -0.5F,  1.5F,      4194303.0F, 1e30F,       -1e30F,  kInf,   -kInf,
+                                     kNaN, 1e-30F, kSmallest, 4194304.0F, 16777215.0F, -127.0F, 149.0F, 2.5F};
+  std::vector<float> x, y;
+  for (const float base : bases) {
+    for (const float exponent : exponents) {
+      x.push_back(base);
+      y.push_back(exponent);
+    }
+  }
+  for (std::uint32_t i = 0; i < 400'000;
+       ++i) {  // bases around 1 and of any size, for results within range and out of it
+    x.push_back(std::bit_cast<float>(i % 2 == 0 ? i * 10'711U : 0x3f000000U + i * 41U));
+    const double size = 200 / std::max(std::abs(std::log2(std::abs(double{x.back()}))), 1e-3);
+    y.push_back(static_cast<float>(size * std::cos(0.7 * i)));
+    if (!std::isfinite(y.back())) y.back() = 1;
+    if (i % 3 == 0) y.back() = std::round(y.back());
+  }
+  std::vector<float> got(x.size());
+  row_on(GetParam(), PointwiseOp::pow)(got.data(), 1, {x.data(), y.data(), y.data()}, {1, 1, 1}, 0, 0,
+                                       static_cast<std::int64_t>(x.size()));
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double exact = std::pow(double{x[i]}, double{y[i]});
+    ASSERT_LE(ulps(got[i], exact), 1) << x[i] << " to the power " << y[i] << " is not " << got[i];
+    ASSERT_TRUE(std::isnan(exact) || std::signbit(got[i]) == std::signbit(exact)) << x[i] << " to the power " << y[i];
+  }
+}
+
 // gelu's factor Phi(x) keeps all its digits far below 0, unless it is denormal.
 TEST_P(VectorMathOf, GeluKeepsItsDigitsInTheLowerTail) {
   std::vector<float> x;

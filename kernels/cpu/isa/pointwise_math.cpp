@@ -2,10 +2,11 @@
 #include <utility>
 
 #include <tandem/kernels/cpu/isa/vector_math.h>
+#include <tandem/kernels/cpu/isa/vector_pow.h>
 #include <tandem/kernels/cpu/pointwise_rows.h>
 
-// Element-wise functions with an exponential, a logarithm or a sine in them. Every element goes through the same vector
-// formula, whatever its position in the row and whatever the strides.
+// Element-wise functions with an exponential, a logarithm, a power or a sine in them. Every element goes through the
+// same vector formula, whatever its position in the row and whatever the strides.
 
 namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
 
@@ -23,7 +24,7 @@ TANDEM_SIMD Vec gelu_tanh_cdf(Vec x) {
 
 // Vector versions of the formulas in pointwise_formulas.h.
 template <PointwiseOp op>
-TANDEM_SIMD Vec of(Vec a, [[maybe_unused]] Vec b, [[maybe_unused]] const Scalars& by) {
+TANDEM_SIMD Vec of(Vec a, [[maybe_unused]] Vec b, [[maybe_unused]] Vec c, [[maybe_unused]] const Scalars& by) {
   using enum PointwiseOp;
   const Vec one = broadcast(1);
   if constexpr (op == PointwiseOp::exp) return TANDEM_ISA::exp(a);
@@ -42,6 +43,14 @@ TANDEM_SIMD Vec of(Vec a, [[maybe_unused]] Vec b, [[maybe_unused]] const Scalars
     return scaled > by.t ? a : TANDEM_ISA::log1p(TANDEM_ISA::exp(scaled)) / by.s;
   }
   if constexpr (op == elu) return a > Vec{} ? a : by.s * TANDEM_ISA::expm1(a);
+  if constexpr (op == PointwiseOp::pow) return b == broadcast(2) ? a * a : TANDEM_ISA::pow(a, b);
+  if constexpr (op == pow_scalar) return by.s == broadcast(2) ? a * a : TANDEM_ISA::pow(a, by.s);
+  if constexpr (op == pow_grad_base) return c == Vec{} ? Vec{} : a * (c * TANDEM_ISA::pow(b, c - one));
+  if constexpr (op == pow_grad_exponent) {
+    const Vec slope = a * (TANDEM_ISA::pow(b, c) * TANDEM_ISA::log(b));
+    return ((b == Vec{}) & (c >= Vec{})) != 0 ? Vec{} : slope;
+  }
+  if constexpr (op == pow_scalar_grad) return by.s == Vec{} ? Vec{} : a * (by.s * TANDEM_ISA::pow(b, by.s - one));
   if constexpr (op == sin_grad) return a * TANDEM_ISA::cos(b);
   if constexpr (op == cos_grad) return -a * TANDEM_ISA::sin(b);
   if constexpr (op == silu_grad) {
@@ -81,14 +90,16 @@ void strided_row(float* out, std::int64_t out_stride, const float* const (&in)[3
                  const Scalars& by, std::int64_t count) {
   float a[kLanes] = {};
   float b[kLanes] = {};
+  float c[kLanes] = {};
   float result[kLanes];
   for (std::int64_t i = 0; i < count; i += kLanes) {
     const std::int64_t size = count - i < kLanes ? count - i : kLanes;
     for (std::int64_t lane = 0; lane < size; ++lane) {
       a[lane] = in[0][(i + lane) * stride[0]];
       b[lane] = arity(op) > 1 ? in[1][(i + lane) * stride[1]] : 0;
+      c[lane] = arity(op) > 2 ? in[2][(i + lane) * stride[2]] : 0;
     }
-    store(result, of<op>(load(a), load(b), by));
+    store(result, of<op>(load(a), load(b), load(c), by));
     for (std::int64_t lane = 0; lane < size; ++lane) {
       float& target = out[(i + lane) * out_stride];
       target = kAccumulate ? target + result[lane] : result[lane];
@@ -99,25 +110,26 @@ void strided_row(float* out, std::int64_t out_stride, const float* const (&in)[3
 template <PointwiseOp op, bool kAccumulate>
 void math_row(float* out, std::int64_t out_stride, const float* const (&in)[3], const std::int64_t (&stride)[3],
               float s, float t, std::int64_t count) {
-  static_assert(arity(op) <= 2);
   const Scalars by{broadcast(s), broadcast(t)};
   const auto plain = [](std::int64_t step) { return step == 0 || step == 1; };
   if (count == 0) {
     return;
   }
-  if (out_stride != 1 || !plain(stride[0]) || (arity(op) > 1 && !plain(stride[1]))) {
+  if (out_stride != 1 || !plain(stride[0]) || (arity(op) > 1 && !plain(stride[1])) ||
+      (arity(op) > 2 && !plain(stride[2]))) {
     return strided_row<op, kAccumulate>(out, out_stride, in, stride, by, count);
   }
   const Source a(in[0], stride[0]);
   const Source b(in[arity(op) > 1 ? 1 : 0], stride[arity(op) > 1 ? 1 : 0]);
+  const Source c(in[arity(op) > 2 ? 2 : 0], stride[arity(op) > 2 ? 2 : 0]);
   std::int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
-    const Vec value = of<op>(a.at(i), b.at(i), by);
+    const Vec value = of<op>(a.at(i), b.at(i), c.at(i), by);
     store(out + i, kAccumulate ? load(out + i) + value : value);
   }
   if (i < count) {
     const Mask mask = first(count - i);
-    const Vec value = of<op>(a.at(i, mask), b.at(i, mask), by);
+    const Vec value = of<op>(a.at(i, mask), b.at(i, mask), c.at(i, mask), by);
     store(out + i, kAccumulate ? load(out + i, mask) + value : value, mask);
   }
 }

@@ -6,9 +6,9 @@
 #include <immintrin.h>
 #endif
 
-// One register of floats for the instruction set that the source is compiled for, with the few operations that the
-// kernels need. + - * / and comparisons are the compiler's own on vector types. Only sources in isa/ include this
-// header.
+// One register of floats (Vec), and one of half as many doubles (Wide), for the instruction set that the source is
+// compiled for, with the few operations that the kernels need. + - * / and comparisons are the compiler's own on vector
+// types. Only sources in isa/ include this header.
 
 #define TANDEM_SIMD [[gnu::always_inline]] inline
 
@@ -53,6 +53,16 @@ TANDEM_SIMD Vec unless_off(Vec result, Vec v) {
   return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(result, _mm512_setzero_ps(), _CMP_NLE_UQ), v);
 }
 TANDEM_SIMD Vec sqrt(Vec v) { return _mm512_sqrt_ps(v); }
+
+using Wide = __m512d;
+TANDEM_SIMD Wide broadcast_wide(double x) { return _mm512_set1_pd(x); }
+TANDEM_SIMD Wide low_half(Vec v) { return _mm512_cvtps_pd(_mm512_castps512_ps256(v)); }
+TANDEM_SIMD Wide high_half(Vec v) { return _mm512_cvtps_pd(_mm512_extractf32x8_ps(v, 1)); }
+/// Rounds the lanes of two registers to those of one.
+TANDEM_SIMD Vec joined(Wide low, Wide high) {
+  return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(low)), _mm512_cvtpd_ps(high), 1);
+}
+TANDEM_SIMD Wide fma(Wide a, Wide b, Wide c) { return _mm512_fmadd_pd(a, b, c); }
 
 #elif defined(__AVX2__)
 
@@ -102,6 +112,13 @@ TANDEM_SIMD Vec unless_off(Vec result, Vec v) {
 }
 TANDEM_SIMD Vec sqrt(Vec v) { return _mm256_sqrt_ps(v); }
 
+using Wide = __m256d;
+TANDEM_SIMD Wide broadcast_wide(double x) { return _mm256_set1_pd(x); }
+TANDEM_SIMD Wide low_half(Vec v) { return _mm256_cvtps_pd(_mm256_castps256_ps128(v)); }
+TANDEM_SIMD Wide high_half(Vec v) { return _mm256_cvtps_pd(_mm256_extractf128_ps(v, 1)); }
+TANDEM_SIMD Vec joined(Wide low, Wide high) { return _mm256_set_m128(_mm256_cvtpd_ps(high), _mm256_cvtpd_ps(low)); }
+TANDEM_SIMD Wide fma(Wide a, Wide b, Wide c) { return _mm256_fmadd_pd(a, b, c); }
+
 #else
 
 using Vec = float __attribute__((vector_size(16)));
@@ -137,6 +154,10 @@ TANDEM_SIMD Vec unless_off(Vec result, Vec v) { return result <= Vec{} ? Vec{} :
 TANDEM_SIMD Vec sqrt(Vec v) {
   return Vec{__builtin_sqrtf(v[0]), __builtin_sqrtf(v[1]), __builtin_sqrtf(v[2]), __builtin_sqrtf(v[3])};
 }
+
+using Wide = double __attribute__((vector_size(16)));
+TANDEM_SIMD Wide low_half(Vec v) { return Wide{double{v[0]}, double{v[1]}}; }
+TANDEM_SIMD Wide high_half(Vec v) { return Wide{double{v[2]}, double{v[3]}}; }
 
 #endif
 
@@ -241,40 +262,24 @@ TANDEM_SIMD float largest_lane(Vec v) {
 /// A sum in f64 of registers of floats.
 class Doubles {
  public:
-#if defined(__AVX512F__)
   TANDEM_SIMD void add(Vec v) {
-    low_ = low_ + _mm512_cvtps_pd(_mm512_castps512_ps256(v));
-    high_ = high_ + _mm512_cvtps_pd(_mm512_extractf32x8_ps(v, 1));
-  }
-  TANDEM_SIMD double total() const { return _mm512_reduce_add_pd(low_ + high_); }
-
- private:
-  __m512d low_ = _mm512_setzero_pd();
-  __m512d high_ = _mm512_setzero_pd();
-#elif defined(__AVX2__)
-  TANDEM_SIMD void add(Vec v) {
-    low_ = low_ + _mm256_cvtps_pd(_mm256_castps256_ps128(v));
-    high_ = high_ + _mm256_cvtps_pd(_mm256_extractf128_ps(v, 1));
+    low_ = low_ + low_half(v);
+    high_ = high_ + high_half(v);
   }
   TANDEM_SIMD double total() const {
-    const __m256d sum = low_ + high_;
+#if defined(__AVX512F__)
+    return _mm512_reduce_add_pd(low_ + high_);
+#elif defined(__AVX2__)
+    const Wide sum = low_ + high_;
     return (sum[0] + sum[1]) + (sum[2] + sum[3]);
-  }
-
- private:
-  __m256d low_ = _mm256_setzero_pd();
-  __m256d high_ = _mm256_setzero_pd();
 #else
-  TANDEM_SIMD void add(Vec v) {
-    for (int lane = 0; lane < kLanes; ++lane) {
-      lanes_[lane] += static_cast<double>(v[lane]);
-    }
+    return (low_[0] + low_[1]) + (high_[0] + high_[1]);
+#endif
   }
-  TANDEM_SIMD double total() const { return (lanes_[0] + lanes_[1]) + (lanes_[2] + lanes_[3]); }
 
  private:
-  double lanes_[kLanes] = {};
-#endif
+  Wide low_{};
+  Wide high_{};
 };
 
 }  // namespace tandem::inline v0::kernels::cpu::TANDEM_ISA
