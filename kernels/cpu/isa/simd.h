@@ -158,6 +158,10 @@ TANDEM_SIMD Vec sqrt(Vec v) {
 using Wide = double __attribute__((vector_size(16)));
 TANDEM_SIMD Wide low_half(Vec v) { return Wide{double{v[0]}, double{v[1]}}; }
 TANDEM_SIMD Wide high_half(Vec v) { return Wide{double{v[2]}, double{v[3]}}; }
+TANDEM_SIMD Vec joined(Wide low, Wide high) {
+  return Vec{static_cast<float>(low[0]), static_cast<float>(low[1]), static_cast<float>(high[0]),
+             static_cast<float>(high[1])};
+}
 
 #endif
 

@@ -277,65 +277,123 @@ void softmax_grad_row(const float* grad, const float* y, float* out, std::int64_
   });
 }
 
-void softmax_columns(const float* in, float* out, std::int64_t size, std::int64_t stride, std::int64_t columns,
-                     bool log) {
-  for (std::int64_t column = 0; column < columns; column += kLanes) {
-    const std::int64_t count = columns - column < kLanes ? columns - column : kLanes;
-    const Mask mask = first(count);
-    const float* x = in + column;
-    float* y = out + column;
-    const bool whole = count == kLanes;  // masks are slow with AVX2
-    const auto get = [=](const float* from)
-                         __attribute__((always_inline)) { return whole ? load(from) : load(from, mask); };
-    const auto put = [=](float* to, Vec value)
-                         __attribute__((always_inline)) { whole ? store(to, value) : store(to, value, mask); };
-    Vec highest = get(x);
-    for (std::int64_t i = 1; i < size; ++i) {
-      highest = max(highest, get(x + i * stride));
-    }
-    SumOfPowers sum;
-    for (std::int64_t i = 0; i < size; ++i) {
-      const Vec power = exp_below_one(get(x + i * stride) - highest);
-      sum.add(power);
-      if (!log) {
-        put(y + i * stride, power);
-      }
-    }
-    const Vec log_sum = log_of_pair(sum.lanes(), sum.rest_of_lanes());
-    const Vec factor = broadcast(1) / sum.lanes();
-    for (std::int64_t i = 0; i < size; ++i) {
-      put(y + i * stride, log ? (get(x + i * stride) - highest) - log_sum : get(y + i * stride) * factor);
+namespace {
+
+// Columns beside each other. With several registers of them each row's lines are read in order; only one register may
+// be cut.
+template <int kRegisters>
+class Columns {
+ public:
+  TANDEM_SIMD Columns(std::int64_t stride, std::int64_t count)
+      : stride_(stride), mask_(first(count)), whole_(kRegisters > 1 || count == kLanes) {}
+
+  TANDEM_SIMD Vec get(const float* from, std::int64_t row, int r) const {
+    from += row * stride_ + r * kLanes;
+    return whole_ ? load(from) : load(from, mask_);  // masks are slow with AVX2
+  }
+  TANDEM_SIMD void put(float* to, std::int64_t row, int r, Vec value) const {
+    to += row * stride_ + r * kLanes;
+    whole_ ? store(to, value) : store(to, value, mask_);
+  }
+
+ private:
+  std::int64_t stride_;
+  Mask mask_;
+  bool whole_;
+};
+
+constexpr int kBeside = 4;  // registers of columns
+
+// Calls body(row, r) for all registers of all rows.
+template <int kRegisters, class Body>
+TANDEM_SIMD void for_each_row(std::int64_t rows, Body&& body) {
+  for (std::int64_t row = 0; row < rows; ++row) {
+#pragma GCC unroll 4
+    for (int r = 0; r < kRegisters; ++r) {
+      body(row, r);
     }
   }
 }
 
-void softmax_grad_columns(const SoftmaxGradColumns& of) {
-  for (std::int64_t column = 0; column < of.columns; column += kLanes) {
+template <int kRegisters>
+TANDEM_SIMD void softmax_of_columns(const float* x, float* y, std::int64_t size, const Columns<kRegisters>& columns,
+                                    bool log) {
+  Vec highest[kRegisters];
+#pragma GCC unroll 4
+  for (int r = 0; r < kRegisters; ++r) {
+    highest[r] = columns.get(x, 0, r);
+  }
+  for_each_row<kRegisters>(size, [&](std::int64_t row, int r) __attribute__((always_inline)) {
+    highest[r] = max(highest[r], columns.get(x, row, r));
+  });
+  SumOfPowers sum[kRegisters];
+  for_each_row<kRegisters>(size, [&](std::int64_t row, int r) __attribute__((always_inline)) {
+    const Vec power = exp_below_one(columns.get(x, row, r) - highest[r]);
+    sum[r].add(power);
+    if (!log) {
+      columns.put(y, row, r, power);
+    }
+  });
+  Vec by[kRegisters];  // subtracted or multiplied
+#pragma GCC unroll 4
+  for (int r = 0; r < kRegisters; ++r) {
+    by[r] = log ? log_of_pair(sum[r].lanes(), sum[r].rest_of_lanes()) : broadcast(1) / sum[r].lanes();
+  }
+  for_each_row<kRegisters>(size, [&](std::int64_t row, int r) __attribute__((always_inline)) {
+    columns.put(y, row, r, log ? (columns.get(x, row, r) - highest[r]) - by[r] : columns.get(y, row, r) * by[r]);
+  });
+}
+
+template <int kRegisters>
+TANDEM_SIMD void softmax_grad_of_columns(const SoftmaxGradColumns& of, std::int64_t column,
+                                         const Columns<kRegisters>& columns) {
+  const float* const grad = of.grad + column;
+  const float* const y = of.y + column;
+  float* const out = of.out + column;
+  Wide low[kRegisters] = {};
+  Wide high[kRegisters] = {};
+  for_each_row<kRegisters>(of.size, [&](std::int64_t row, int r) __attribute__((always_inline)) {
+    const Vec g = columns.get(grad, row, r);
+    const Vec term = of.log ? g : g * columns.get(y, row, r);
+    low[r] = low[r] + low_half(term);
+    high[r] = high[r] + high_half(term);
+  });
+  Vec sum[kRegisters];
+#pragma GCC unroll 4
+  for (int r = 0; r < kRegisters; ++r) {
+    sum[r] = joined(low[r], high[r]);
+  }
+  for_each_row<kRegisters>(of.size, [&](std::int64_t row, int r) __attribute__((always_inline)) {
+    const Vec g = columns.get(grad, row, r);
+    const Vec of_y = columns.get(y, row, r);
+    const Vec value = of.log ? g - exp_below_one(of_y) * sum[r] : of_y * (g - sum[r]);
+    columns.put(out, row, r, of.accumulate == Accumulate::yes ? columns.get(out, row, r) + value : value);
+  });
+}
+
+}  // namespace
+
+void softmax_columns(const float* in, float* out, std::int64_t size, std::int64_t stride, std::int64_t columns,
+                     bool log) {
+  std::int64_t column = 0;
+  for (; column + kBeside * kLanes <= columns; column += kBeside * kLanes) {
+    softmax_of_columns(in + column, out + column, size, Columns<kBeside>(stride, kLanes), log);
+  }
+  for (; column < columns; column += kLanes) {
+    const std::int64_t count = columns - column < kLanes ? columns - column : kLanes;
+    softmax_of_columns(in + column, out + column, size, Columns<1>(stride, count), log);
+  }
+}
+
+void softmax_grad_columns(const SoftmaxGradColumns& arguments) {
+  const SoftmaxGradColumns of = arguments;  // a copy that the stores below can't alias
+  std::int64_t column = 0;
+  for (; column + kBeside * kLanes <= of.columns; column += kBeside * kLanes) {
+    softmax_grad_of_columns(of, column, Columns<kBeside>(of.stride, kLanes));
+  }
+  for (; column < of.columns; column += kLanes) {
     const std::int64_t count = of.columns - column < kLanes ? of.columns - column : kLanes;
-    const Mask mask = first(count);
-    const bool whole = count == kLanes;
-    const auto get = [=](const float* from, std::int64_t i) __attribute__((always_inline)) {
-      return whole ? load(from + column + i) : load(from + column + i, mask);
-    };
-    double totals[kLanes] = {};
-    for (std::int64_t i = 0; i < of.size; ++i) {
-      const Vec g = get(of.grad, i * of.stride);
-      float terms[kLanes];
-      store(terms, of.log ? g : g * get(of.y, i * of.stride));
-      for (int lane = 0; lane < kLanes; ++lane) {
-        totals[lane] += static_cast<double>(terms[lane]);
-      }
-    }
-    float sums[kLanes];
-    for (int lane = 0; lane < kLanes; ++lane) {
-      sums[lane] = static_cast<float>(totals[lane]);
-    }
-    const Vec sum = load(sums);
-    for (std::int64_t i = 0; i < of.size; ++i) {
-      const Vec g = get(of.grad, i * of.stride);
-      const Vec y = get(of.y, i * of.stride);
-      write(of.out + column + i * of.stride, count, of.log ? g - exp_below_one(y) * sum : y * (g - sum), of.accumulate);
-    }
+    softmax_grad_of_columns(of, column, Columns<1>(of.stride, count));
   }
 }
 
