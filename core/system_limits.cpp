@@ -89,16 +89,6 @@ std::optional<Left> left_in_control_groups(const char* controller) {
 
 std::uint64_t page_bytes() { return static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)); }
 
-// Bytes that `ulimit -v` leaves; nothing without that limit.
-std::optional<std::uint64_t> free_addresses() {
-  const Limit limit = limit_of(RLIMIT_AS);
-  if (limit.now == RLIM_INFINITY) {
-    return std::nullopt;
-  }
-  const std::uint64_t used = number_at(content_of("/proc/self/statm")).value_or(0) * page_bytes();
-  return limit.now - std::min<std::uint64_t>(limit.now, used);
-}
-
 // How to raise a limit that the shell's `ulimit -<option>` shows, in units of `unit`, to `wanted` units.
 std::string how_to_raise(const Limit& limit, char option, rlim_t unit, rlim_t wanted, const char* service,
                          const char* container) {
@@ -216,6 +206,15 @@ void require_descriptors(int count) {
       throw std::system_error(errno, std::generic_category());
     }
   }
+}
+
+std::optional<std::uint64_t> free_addresses() {
+  const Limit limit = limit_of(RLIMIT_AS);
+  if (limit.now == RLIM_INFINITY) {
+    return std::nullopt;
+  }
+  const std::uint64_t used = number_at(content_of("/proc/self/statm")).value_or(0) * page_bytes();
+  return limit.now - std::min<std::uint64_t>(limit.now, used);
 }
 
 std::uint64_t free_memory() {

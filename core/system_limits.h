@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -41,6 +42,9 @@ Thread start_thread(const char* purpose, Work&& work) {
     fail_thread(purpose, error.code().value());
   }
 }
+
+/// Bytes that `ulimit -v` leaves; nothing without that limit.
+TANDEM_API std::optional<std::uint64_t> free_addresses();
 
 /// How many bytes of host memory this process may still get: the least of what the machine, the process's containers
 /// (cgroups) and `ulimit -v` leave.

@@ -5,8 +5,10 @@
 #include <deque>
 #include <future>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <type_traits>
 
@@ -69,7 +71,7 @@ class IoThread {
     ::sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
-      thread_ = core::start_thread("the rendezvous", [this] { io_.run(); });
+      thread_ = core::start_thread("the rendezvous", [this] { run(); });
     } catch (...) {
       ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
       throw;
@@ -95,6 +97,17 @@ class IoThread {
   bool is_of_this_process() const noexcept { return owner_ == ::getpid(); }
 
  private:
+  // Without memory not even an error can be passed on, and the exception ends the process.
+  void run() {
+    try {
+      io_.run();
+    } catch (const std::bad_alloc&) {
+      constexpr std::string_view kText = "tandem: the rendezvous is out of host memory (ulimit -v)\n";
+      [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kText.data(), kText.size());
+      throw;
+    }
+  }
+
   asio::io_context& io_;
   std::thread thread_;
   pid_t owner_ = ::getpid();

@@ -56,6 +56,7 @@ constexpr milliseconds kShortageTime{500};   // without a descriptor for a conne
 constexpr std::size_t kMaxUnsent =
     4U << 20U;  // bytes of answers to one client; the server stops reading from it until some are sent
 constexpr std::size_t kMaxGreetings = 1U << 16U;
+constexpr std::uint64_t kLeastAddresses = 16U << 20U;  // bytes, half of them for the thread's stack
 
 }  // namespace
 
@@ -90,6 +91,10 @@ struct StoreServer::Impl {
         state(options) {}
 
   void start() {
+    // Without memory in the middle of a handshake no side could say why it failed.
+    const std::uint64_t left = core::free_addresses().value_or(kLeastAddresses);
+    check<IoError>(left >= kLeastAddresses, "rendezvous server: no memory for connections: {}",
+                   core::system_message(ENOMEM));
     asio::co_spawn(io, accept(), asio::detached);
     asio::co_spawn(io, watch(), asio::detached);
     thread.start();

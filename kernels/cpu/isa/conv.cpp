@@ -60,14 +60,17 @@ void patch_product_f32(const PatchProduct& product, const PatchRange& range, Scr
       block.pack_panels(panels);
       const Epilogue epilogue{.add = k > 0 || (direct && product.add)};
       const float* const starts = k == 0 ? bias : nullptr;
-      for (std::int64_t row = 0; row < product.rows; row += kBlockRows) {
+      // Along far outputs a row of tiles comes first: their lines are neighbours, in the same pages.
+      const std::int64_t tile_rows = up(product.rows, up(product.rows, kTileRows));
+      const std::int64_t rows_at_once = tile.is_out_far ? tile_rows : kBlockRows;
+      for (std::int64_t row = 0; row < product.rows; row += rows_at_once) {
         for (std::int64_t col = 0; col < cols; col += kTileCols) {
           const auto [first, end] = block.reach(col / kTileCols);
           tile.left = weight + row * depth + k + first;
           tile.depth = end - first;
           tile.cols = min(kTileCols, cols - col);
           tile.out = out + row * tile.out_stride + col;
-          multiply_panel(tile, min(kBlockRows, product.rows - row), block.panel(col / kTileCols, first),
+          multiply_panel(tile, min(rows_at_once, product.rows - row), block.panel(col / kTileCols, first),
                          starts == nullptr ? nullptr : starts + row, epilogue);
         }
       }

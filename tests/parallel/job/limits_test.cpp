@@ -104,11 +104,10 @@ TEST_F(Limits, Threads) {
 }
 
 TEST_F(Limits, Memory) {
-  for (const int thousands : {30, 36, 42, 48}) {
-    const Outcome outcome = limited_job(fmt::format("ulimit -v {}000", thousands));
+  for (const int kib : {28'750, 29'250, 30'000, 36'000, 42'000, 48'000}) {
+    const Outcome outcome = limited_job(fmt::format("ulimit -v {}", kib));
     if (outcome.exit_code != 0) {
-      EXPECT_THAT(outcome.out + outcome.err, AnyOf(HasSubstr("(ulimit -v)"), HasSubstr("out of host memory")))
-          << thousands;
+      EXPECT_THAT(outcome.out + outcome.err, AnyOf(HasSubstr("(ulimit -v)"), HasSubstr("out of host memory"))) << kib;
     }
   }
   EXPECT_NE(limited_job("ulimit -v 20000").exit_code, 0);
