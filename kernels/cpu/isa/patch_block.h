@@ -105,7 +105,9 @@ class PatchBlock {
 
   /// Packs all other panels, one after the other, for the depth that was begun.
   void pack_panels(float* to) {
-    for (std::int64_t panel = 0; panel * kTileCols < columns_; ++panel) {
+    const std::int64_t lines = reads_lines_ ? 0 : panels_of_lines();
+    pack_lines(lines, to);
+    for (std::int64_t panel = lines; panel * kTileCols < columns_; ++panel) {
       if (!is_scattered(panel)) {
         for (std::int64_t v = 0; v < kTileVecs; ++v) {
           write_vector(panel * kTileVecs + v, to + panel * kTileCols * count_ + v * kLanes, kTileCols);
@@ -184,6 +186,26 @@ class PatchBlock {
   bool is_scattered(std::int64_t panel) const {
     const std::int64_t first = panel * kTileVecs;
     return reads_lines_ && (first + kTileVecs) * kLanes <= columns_ && is_line(first) && is_line(first + 1);
+  }
+
+  // The first panels, all of whose vectors are lines.
+  std::int64_t panels_of_lines() const {
+    std::int64_t panel = 0;
+    while ((panel + 1) * kTileCols <= columns_ && is_line(panel * kTileVecs) && is_line(panel * kTileVecs + 1)) {
+      ++panel;
+    }
+    return panel;
+  }
+  // Packs so many panels along the lines of images, which are far from each other: in this order the processor fetches
+  // ahead.
+  void pack_lines(std::int64_t panels, float* to) const {
+    for (std::int64_t k = 0; k < count_; ++k, to += kTileCols) {
+      for (std::int64_t panel = 0; panel < panels; ++panel) {
+        for (std::int64_t v = 0; v < kTileVecs; ++v) {
+          store(to + panel * kTileCols * count_ + v * kLanes, load(from(panel * kTileVecs + v) + offsets_[k]));
+        }
+      }
+    }
   }
 
   static constexpr std::int64_t kLine = 16;  // floats of a cache line
