@@ -69,7 +69,8 @@ std::int64_t wide_positions(const PatchProduct& product) {
 
 // Whether groups have one channel whose patches are lines of the image, and too few outputs to fill a tile.
 bool is_depthwise(const Patches& patches, std::int64_t groups, std::int64_t outputs) {
-  return groups > 1 && patches.channels == 1 && outputs <= 2 && patches.y.step == 1 && patches.x.step == 1;
+  return groups > 1 && patches.channels == 1 && outputs <= 2 && patches.y.step == 1 && patches.x.step == 1 &&
+         patches.x.taps <= kDepthwiseTaps;
 }
 
 }  // namespace

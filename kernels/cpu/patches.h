@@ -93,6 +93,9 @@ struct Places {
   }
 };
 
+/// The places in a row of the window that a depthwise product has at most.
+inline constexpr std::int64_t kDepthwiseTaps = 32;
+
 /// out (+)= weight * patches + bias.
 struct PatchProduct {
   Patches patches;

@@ -13,15 +13,27 @@ namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
 
 namespace {
 
-// The lanes of a vector at `x` of a line of `size` elements; 0 outside.
-TANDEM_SIMD Vec load_inside(const float* line, std::int64_t x, std::int64_t size) {
-  return x >= 0 && x + kLanes <= size ? load(line + x) : load(line + x, between(-x, size - x));
-}
+constexpr int kMost = 4;  // vectors of a line side by side: few would leave the multipliers waiting
 
-// kVecs vectors of a line of outputs, from position `x` on: few would leave the multipliers waiting.
+// The lanes of each vector that lie inside of a line, for each place in a row of the window. The same for all lines.
+struct Inside {
+  Mask lanes[kDepthwiseTaps][kMost];
+
+  Inside(const PatchAxis& axis, std::int64_t x) {
+    for (std::int64_t tap = 0; tap < axis.taps; ++tap) {
+      for (int v = 0; v < kMost; ++v) {
+        const std::int64_t at = axis.at(x, tap) + v * kLanes;
+        lanes[tap][v] = between(-at, axis.size - at);
+      }
+    }
+  }
+};
+
+// kVecs vectors of a line of outputs, from position `x` on.
 template <int kVecs>
 void convolve_vectors(const Patches& patches, const float* in, const float* weight, float bias, std::int64_t y,
-                      std::int64_t x, bool add, float* out) {
+                      std::int64_t x, const Inside& inside, bool add, float* out) {
+  constexpr bool kMasksAreCheap = kLanes == 16;
   const PatchAxis& axis_y = patches.y;
   const PatchAxis& axis_x = patches.x;
   Vec sum[kVecs];
@@ -38,11 +50,11 @@ void convolve_vectors(const Patches& patches, const float* in, const float* weig
     for (std::int64_t tx = 0; tx < axis_x.taps; ++tx) {
       const Vec a = broadcast(weight[ty * axis_x.taps + tx]);
       const std::int64_t from = axis_x.at(x, tx);
-      const bool inside = from >= 0 && from + kVecs * kLanes <= axis_x.size;
 #pragma GCC unroll 4
       for (int v = 0; v < kVecs; ++v) {
         const std::int64_t at = from + v * kLanes;
-        sum[v] = fma(a, inside ? load(line + at) : load_inside(line, at, axis_x.size), sum[v]);
+        const bool whole = !kMasksAreCheap && at >= 0 && at + kLanes <= axis_x.size;
+        sum[v] = fma(a, whole ? load(line + at) : load(line + at, inside.lanes[tx][v]), sum[v]);
       }
     }
   }
@@ -56,14 +68,14 @@ void convolve_vectors(const Patches& patches, const float* in, const float* weig
 
 // One output channel of an image.
 void convolve_plane(const Patches& patches, const float* in, const float* weight, float bias, bool add, float* out) {
-  constexpr std::int64_t kMost = 4;
   constexpr std::array kVectors{&convolve_vectors<1>, &convolve_vectors<2>, &convolve_vectors<3>, &convolve_vectors<4>};
   const std::int64_t wide = patches.x.positions;
-  for (std::int64_t y = 0; y < patches.y.positions; ++y, out += wide) {
-    for (std::int64_t x = 0; x < wide; x += kMost * kLanes) {
-      const std::int64_t vectors = (wide - x + kLanes - 1) / kLanes;
-      kVectors[static_cast<std::size_t>((vectors < kMost ? vectors : kMost) - 1)](patches, in, weight, bias, y, x, add,
-                                                                                  out + x);
+  for (std::int64_t x = 0; x < wide; x += kMost * kLanes) {
+    const std::int64_t vectors = (wide - x + kLanes - 1) / kLanes;
+    const auto convolve = kVectors[static_cast<std::size_t>((vectors < kMost ? vectors : kMost) - 1)];
+    const Inside inside(patches.x, x);
+    for (std::int64_t y = 0; y < patches.y.positions; ++y) {
+      convolve(patches, in, weight, bias, y, x, inside, add, out + y * wide + x);
     }
   }
 }

@@ -295,6 +295,17 @@ class PatchBlock {
         }
         continue;
       }
+      if (step == 2) {
+        for (std::int64_t i = 0; i < part_; i += kLanes) {
+          const std::int64_t low = x + 2 * i;
+          const std::int64_t high = low + kLanes;
+          const bool whole = low >= 0 && high + kLanes <= of_.x.size;
+          const Vec a = whole ? load(from + low) : load(from + low, between(-low, of_.x.size - low));
+          const Vec b = whole ? load(from + high) : load(from + high, between(-high, of_.x.size - high));
+          store(to + i, from_bits(even_lanes(bits_of(a), bits_of(b))));
+        }
+        continue;
+      }
       for (std::int64_t i = 0; i < part_; ++i) {
         to[i] = i >= first && i < end ? from[x + i * step] : 0;
       }
