@@ -5,7 +5,7 @@
 #include <tandem/kernels/cpu/isa/simd.h>
 #include <tandem/kernels/philox.h>
 
-// The numbers of neighbouring Philox blocks, in registers. The same numbers as those of philox().
+// Neighbouring Philox blocks, computed in registers. Their numbers are those of philox().
 
 namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
 
