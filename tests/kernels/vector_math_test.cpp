@@ -128,8 +128,8 @@ TEST_P(VectorMathOf, PowersAreWithinOneUnitInTheLastPlaceAndRightAtTheEnds) {
       y.push_back(exponent);
     }
   }
-  for (std::uint32_t i = 0; i < 400'000;
-       ++i) {  // bases around 1 and of any size, for results within range and out of it
+  // Bases around 1 and of any size, for results within range and out of it.
+  for (std::uint32_t i = 0; i < 400'000; ++i) {
     x.push_back(std::bit_cast<float>(i % 2 == 0 ? i * 10'711U : 0x3f000000U + i * 41U));
     const double size = 200 / std::max(std::abs(std::log2(std::abs(double{x.back()}))), 1e-3);
     y.push_back(static_cast<float>(size * std::cos(0.7 * i)));
