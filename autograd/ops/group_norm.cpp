@@ -1,6 +1,7 @@
 #include <limits>
 
 #include <tandem/autograd/ops/norm.h>
+#include <tandem/autograd/spatial.h>
 
 // Norms by way of layer_norm(): a group of channels of an image is a row of it.
 

@@ -128,7 +128,7 @@ std::int64_t JoinState::samples_of(std::span<const Shape> inputs) {
   std::optional<std::int64_t> found;
   for (const Shape& shape : inputs) {
     if (shape.ndim() > options_.batch_dim) {
-      const std::int64_t size = shape[static_cast<std::size_t>(options_.batch_dim)];
+      const std::int64_t size = shape[options_.batch_dim];
       check<ConfigError>(found.value_or(size) == size,
                          "Join: how many samples has this batch? The inputs have {} and {} in dimension {}; say it "
                          "before each forward pass: join.samples(count)",
