@@ -17,7 +17,9 @@ cd "$folder"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 jobs=()
 for job in 1 2; do
-  timeout 60 mpirun --oversubscribe -n 2 "$@" >"$job.log" 2>&1 &
+  # Open MPI fails if two of its jobs make their common folder at the same moment.
+  mkdir "$job"
+  TMPDIR=$folder/$job timeout 60 mpirun --oversubscribe -n 2 "$@" >"$job.log" 2>&1 &
   jobs+=($!)
 done
 status=0
