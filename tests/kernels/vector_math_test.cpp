@@ -63,8 +63,8 @@ const Function kFunctions[] = {
     {PointwiseOp::log1p, "log1p", [](double x) { return std::log1p(x); }, 1},
     {PointwiseOp::tanh, "tanh", [](double x) { return std::tanh(x); }, 2},
     {PointwiseOp::sigmoid, "sigmoid", [](double x) { return logistic(x); }, 2},
-    {PointwiseOp::sin, "sin", [](double x) { return std::sin(x); }, 1.5},
-    {PointwiseOp::cos, "cos", [](double x) { return std::cos(x); }, 1.5},
+    {PointwiseOp::sin, "sin", [](double x) { return std::sin(x); }, 1.6},
+    {PointwiseOp::cos, "cos", [](double x) { return std::cos(x); }, 1.6},
 };
 
 class VectorMathOf : public ::testing::TestWithParam<core::Isa> {};

@@ -43,14 +43,21 @@ TANDEM_SIMD Vec of(Vec a, [[maybe_unused]] Vec b, [[maybe_unused]] Vec c, [[mayb
     return scaled > by.t ? a : TANDEM_ISA::log1p(TANDEM_ISA::exp(scaled)) / by.s;
   }
   if constexpr (op == elu) return a > Vec{} ? a : by.s * TANDEM_ISA::expm1(a);
-  if constexpr (op == PointwiseOp::pow) return b == broadcast(2) ? a * a : TANDEM_ISA::pow(a, b);
-  if constexpr (op == pow_scalar) return by.s == broadcast(2) ? a * a : TANDEM_ISA::pow(a, by.s);
+  // Squares are much cheaper than other powers.
+  if constexpr (op == PointwiseOp::pow) {
+    const Bits squares = b == broadcast(2);
+    return any_negative(~squares) ? (squares != 0 ? a * a : TANDEM_ISA::pow(a, b)) : a * a;
+  }
+  if constexpr (op == pow_scalar) return by.s[0] == 2 ? a * a : TANDEM_ISA::pow(a, by.s);
   if constexpr (op == pow_grad_base) return c == Vec{} ? Vec{} : a * (c * TANDEM_ISA::pow(b, c - one));
   if constexpr (op == pow_grad_exponent) {
     const Vec slope = a * (TANDEM_ISA::pow(b, c) * TANDEM_ISA::log(b));
     return ((b == Vec{}) & (c >= Vec{})) != 0 ? Vec{} : slope;
   }
-  if constexpr (op == pow_scalar_grad) return by.s == Vec{} ? Vec{} : a * (by.s * TANDEM_ISA::pow(b, by.s - one));
+  if constexpr (op == pow_scalar_grad) {
+    const float s = by.s[0];
+    return s == 0 ? Vec{} : a * (by.s * (s == 2 ? b : s == 1 ? one : TANDEM_ISA::pow(b, by.s - one)));
+  }
   if constexpr (op == sin_grad) return a * TANDEM_ISA::cos(b);
   if constexpr (op == cos_grad) return -a * TANDEM_ISA::sin(b);
   if constexpr (op == silu_grad) {
