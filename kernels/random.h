@@ -21,8 +21,8 @@ enum class Distribution : std::uint8_t {
 };
 
 /// Fills `count` dense elements. Element i takes half (two of four numbers) of the Philox block state->random_offset +
-/// offset + i / 2 under key `seed`, whatever the dtype. Draws therefore don't depend on threads and agree between
-/// devices; the last digits of normal numbers depend on the instruction set. A fill uses (count + 1) / 2 blocks.
+/// offset + i / 2 under key `seed`, whatever the dtype. Draws therefore don't depend on threads. They agree between
+/// devices and instruction sets, but for the last digits of normal numbers. A fill uses (count + 1) / 2 blocks.
 struct RandomFill {
   static constexpr const char* kName = "random_fill";
   Distribution distribution;
@@ -47,7 +47,7 @@ TANDEM_HD inline double cos_of_turns(double turns) noexcept {
 }
 
 /// The element of a RandomFill from its two numbers. The last bits of the logarithm and the cosine may differ: a GPU's,
-/// and those of f32 on CPUs (cpu/random_rows.h). Everything else agrees.
+/// and those of f32 and 16-bit types on CPUs (cpu/random_rows.h). Everything else agrees.
 template <Distribution distribution, class T>
 [[gnu::always_inline]] TANDEM_HD inline T draw(double low, double high, std::uint32_t first, std::uint32_t second) {
   if constexpr (distribution == Distribution::uniform) {

@@ -64,7 +64,7 @@ bool transposes(const Copy& kernel) {
 
 // Copies one matrix in tiles. A tile goes through a buffer, so that each cache line is read and written once: rows a
 // power of two apart would push each other out of the cache. The lines of the next tile are fetched meanwhile, because
-// each lies in a page of its own, where the processor does not fetch ahead.
+// far lines lie in pages of their own, where the processor does not fetch ahead.
 template <class Item>
 void transpose(const Copy& kernel, const Item* in, Item* out) {
   constexpr std::int64_t kTile = 32;

@@ -5,6 +5,7 @@
 
 #include <tandem/core/dispatch.h>
 #include <tandem/core/thread_pool.h>
+#include <tandem/kernels/cpu/half_rows.h>
 #include <tandem/kernels/cpu/random_rows.h>
 
 namespace tandem::inline v0::kernels {
@@ -22,7 +23,7 @@ void fill_row(const RandomFill& kernel, T* out, const std::uint32_t* numbers, st
   } else if constexpr (kIsNormal && is_16_bit<T>) {
     float wide[kRow];
     fill_row<distribution, float>(kernel, wide, numbers, count);
-    std::transform(wide, wide + count, out, [](float value) { return T(value); });
+    cpu::narrow(out, wide, count);
   } else {
     for (std::int64_t i = 0; i < count; ++i) {
       out[i] = draw<distribution, T>(kernel.low, kernel.high, numbers[2 * i], numbers[2 * i + 1]);

@@ -70,7 +70,7 @@ void cumsum(const CumSum& kernel) {
     });
     return;
   }
-  // Fewer columns where threads would have nothing to do.
+  // Blocks are narrower where some threads would otherwise have nothing to do.
   const std::int64_t share = kernel.outer * kernel.inner / num_threads();
   const std::int64_t columns = std::clamp(share, std::min(std::int64_t{64}, kernel.inner), kColumns);
   const std::int64_t blocks = (kernel.inner + columns - 1) / columns;

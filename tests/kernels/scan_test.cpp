@@ -18,8 +18,9 @@ struct Around {
   std::int64_t outer, size, inner;
 };
 
-constexpr Around kArounds[] = {{1, 1, 1},   {1, 7, 1}, {3, 5, 1}, {2, 3, 4}, {1, 2, 63},     {2, 3, 64},   {2, 3, 65},
-                               {1, 9, 200}, {0, 3, 2}, {2, 0, 2}, {2, 3, 0}, {5, 40'000, 1}, {2, 300, 257}};
+constexpr Around kArounds[] = {{1, 1, 1},  {1, 7, 1},      {3, 5, 1},     {2, 3, 4},    {1, 2, 63},
+                               {2, 3, 64}, {2, 3, 65},     {1, 9, 200},   {0, 3, 2},    {2, 0, 2},
+                               {2, 3, 0},  {5, 40'000, 1}, {2, 300, 257}, {1, 9, 1025}, {2, 3, 2500}};
 
 template <class T>
 void expect_equals_naive(const Around& around, bool reverse, Accumulate accumulate) {

@@ -21,8 +21,9 @@ struct Cube {
   std::int64_t numel() const { return outer * size * inner; }
 };
 
-const Cube kCubes[] = {{1, 1, 1}, {1, 7, 1}, {3, 5, 1},   {2, 4, 3}, {1, 10, 9},    {0, 4, 3},
-                       {3, 0, 2}, {2, 3, 0}, {64, 10, 1}, {5, 1, 2}, {1, 20001, 1}, {900, 33, 2}};
+const Cube kCubes[] = {{1, 1, 1},     {1, 7, 1},    {3, 5, 1},  {2, 4, 3},   {1, 10, 9},
+                       {0, 4, 3},     {3, 0, 2},    {2, 3, 0},  {64, 10, 1}, {5, 1, 2},
+                       {1, 20001, 1}, {900, 33, 2}, {2, 5, 65}, {1, 3, 130}, {1, 4, 200}};
 
 // Calls body(positions of the elements of one row) for each row.
 template <class Body>

@@ -11,10 +11,13 @@ namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
 
 namespace {
 
+// The height of the tiles that so many rows are cut into.
+TANDEM_SIMD std::int64_t tile_height(std::int64_t rows) { return up(rows, up(rows, kTileRows)); }
+
 // All tiles of a panel: `tile` is its first one.
 TANDEM_SIMD void multiply_panel(Tile tile, std::int64_t rows, ScatteredRight right, const float* starts,
                                 const Epilogue& epilogue) {
-  const std::int64_t height = up(rows, up(rows, kTileRows));
+  const std::int64_t height = tile_height(rows);
   right.starts = starts;
   for (std::int64_t row = 0; row < rows; row += height) {
     scattered_tile_function(min(height, rows - row))(tile, epilogue, right);
@@ -61,8 +64,7 @@ void patch_product_f32(const PatchProduct& product, const PatchRange& range, Scr
       const Epilogue epilogue{.add = k > 0 || (direct && product.add)};
       const float* const starts = k == 0 ? bias : nullptr;
       // Along far outputs a row of tiles comes first: their lines are neighbours, in the same pages.
-      const std::int64_t tile_rows = up(product.rows, up(product.rows, kTileRows));
-      const std::int64_t rows_at_once = tile.is_out_far ? tile_rows : kBlockRows;
+      const std::int64_t rows_at_once = tile.is_out_far ? tile_height(product.rows) : kBlockRows;
       for (std::int64_t row = 0; row < product.rows; row += rows_at_once) {
         for (std::int64_t col = 0; col < cols; col += kTileCols) {
           const auto [first, end] = block.reach(col / kTileCols);

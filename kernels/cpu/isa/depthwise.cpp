@@ -33,7 +33,6 @@ struct Inside {
 template <int kVecs>
 void convolve_vectors(const Patches& patches, const float* in, const float* weight, float bias, std::int64_t y,
                       std::int64_t x, const Inside& inside, bool add, float* out) {
-  constexpr bool kMasksAreCheap = kLanes == 16;
   const PatchAxis& axis_y = patches.y;
   const PatchAxis& axis_x = patches.x;
   Vec sum[kVecs];

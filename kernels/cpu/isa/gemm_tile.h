@@ -189,7 +189,6 @@ TANDEM_SIMD void multiply_tile_of(const Tile& tile, const Epilogue& epilogue, co
     right += right_stride;
   }
   constexpr std::int64_t kCols = kVecs * kLanes;
-  constexpr bool kMasksAreCheap = kLanes == 16;
   alignas(64) float memory[kRows * kCols];
   const bool plain = epilogue.plain() && (kMasksAreCheap || tile.cols == kCols);
   float* out = plain ? tile.out : memory;

@@ -183,15 +183,17 @@ class PatchBlock {
     std::int64_t from, to;
   };
   // Whether a panel of kTileCols columns can be read in place: its vectors are lines of an image or of the slab.
-  bool is_scattered(std::int64_t panel) const {
+  bool is_scattered(std::int64_t panel) const { return reads_lines_ && has_lines(panel); }
+  // Whether both vectors of a panel are lines.
+  bool has_lines(std::int64_t panel) const {
     const std::int64_t first = panel * kTileVecs;
-    return reads_lines_ && (first + kTileVecs) * kLanes <= columns_ && is_line(first) && is_line(first + 1);
+    return (first + kTileVecs) * kLanes <= columns_ && is_line(first) && is_line(first + 1);
   }
 
   // The first panels, all of whose vectors are lines.
   std::int64_t panels_of_lines() const {
     std::int64_t panel = 0;
-    while ((panel + 1) * kTileCols <= columns_ && is_line(panel * kTileVecs) && is_line(panel * kTileVecs + 1)) {
+    while (has_lines(panel)) {
       ++panel;
     }
     return panel;
@@ -300,9 +302,10 @@ class PatchBlock {
           const std::int64_t low = x + 2 * i;
           const std::int64_t high = low + kLanes;
           const bool whole = low >= 0 && high + kLanes <= of_.x.size;
-          const Vec a = whole ? load(from + low) : load(from + low, between(-low, of_.x.size - low));
-          const Vec b = whole ? load(from + high) : load(from + high, between(-high, of_.x.size - high));
-          store(to + i, from_bits(even_lanes(bits_of(a), bits_of(b))));
+          const auto elements = [&](std::int64_t at) __attribute__((always_inline)) {
+            return bits_of(whole ? load(from + at) : load(from + at, between(-at, of_.x.size - at)));
+          };
+          store(to + i, from_bits(every_second_lane<0>(elements(low), elements(high))));
         }
         continue;
       }

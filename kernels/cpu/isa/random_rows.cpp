@@ -45,8 +45,9 @@ void normal_row(float* out, const std::uint32_t* numbers, std::int64_t count, fl
     const auto* pairs = reinterpret_cast<const std::int32_t*>(numbers + 2 * i);
     const Bits low = load(pairs, first(2 * (count - i)));
     const Bits high = load(pairs + kLanes, first(2 * (count - i) - kLanes));
-    const Vec radius = sqrt(broadcast(-2) * log_of_number(even_lanes(low, high)));
-    const Vec value = fma(broadcast(deviation) * radius, cos_of_number(odd_lanes(low, high)), broadcast(mean));
+    const Vec radius = sqrt(broadcast(-2) * log_of_number(every_second_lane<0>(low, high)));
+    const Vec value =
+        fma(broadcast(deviation) * radius, cos_of_number(every_second_lane<1>(low, high)), broadcast(mean));
     store(out + i, value, first(count - i));
   }
 }

@@ -156,14 +156,19 @@ TANDEM_SIMD Vec sqrt(Vec v) {
 }
 
 using Wide = double __attribute__((vector_size(16)));
+TANDEM_SIMD Wide broadcast_wide(double x) { return Wide{x, x}; }
 TANDEM_SIMD Wide low_half(Vec v) { return Wide{double{v[0]}, double{v[1]}}; }
 TANDEM_SIMD Wide high_half(Vec v) { return Wide{double{v[2]}, double{v[3]}}; }
 TANDEM_SIMD Vec joined(Wide low, Wide high) {
   return Vec{static_cast<float>(low[0]), static_cast<float>(low[1]), static_cast<float>(high[0]),
              static_cast<float>(high[1])};
 }
+TANDEM_SIMD Wide fma(Wide a, Wide b, Wide c) { return a * b + c; }
 
 #endif
+
+/// Whether loads and stores with a mask take no longer than whole ones.
+inline constexpr bool kMasksAreCheap = kLanes == 16;
 
 /// The bits of a register, as integers.
 using Bits = std::int32_t __attribute__((vector_size(sizeof(Vec))));
@@ -203,28 +208,22 @@ TANDEM_SIMD Vec magnitude(Vec v) { return from_bits(bits_of(v) & 0x7fffffff); }
 /// v with the sign of `sign`. v must be positive or have that sign already.
 TANDEM_SIMD Vec with_sign_of(Vec sign, Vec v) { return from_bits(bits_of(v) | (bits_of(sign) & ~0x7fffffff)); }
 
-/// Lanes 0, 2, 4, ... of both registers.
-TANDEM_SIMD Bits even_lanes(Bits low, Bits high) {
+/// Every second lane of both registers, from lane kFirst on.
+template <int kFirst>
+TANDEM_SIMD Bits every_second_lane(Bits low, Bits high) {
 #if defined(__AVX512F__)
-  return __builtin_shufflevector(low, high, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  return __builtin_shufflevector(low, high, kFirst, kFirst + 2, kFirst + 4, kFirst + 6, kFirst + 8, kFirst + 10,
+                                 kFirst + 12, kFirst + 14, kFirst + 16, kFirst + 18, kFirst + 20, kFirst + 22,
+                                 kFirst + 24, kFirst + 26, kFirst + 28, kFirst + 30);
 #elif defined(__AVX2__)
-  return __builtin_shufflevector(low, high, 0, 2, 4, 6, 8, 10, 12, 14);
+  return __builtin_shufflevector(low, high, kFirst, kFirst + 2, kFirst + 4, kFirst + 6, kFirst + 8, kFirst + 10,
+                                 kFirst + 12, kFirst + 14);
 #else
-  return __builtin_shufflevector(low, high, 0, 2, 4, 6);
-#endif
-}
-/// Lanes 1, 3, 5, ... of both registers.
-TANDEM_SIMD Bits odd_lanes(Bits low, Bits high) {
-#if defined(__AVX512F__)
-  return __builtin_shufflevector(low, high, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
-#elif defined(__AVX2__)
-  return __builtin_shufflevector(low, high, 1, 3, 5, 7, 9, 11, 13, 15);
-#else
-  return __builtin_shufflevector(low, high, 1, 3, 5, 7);
+  return __builtin_shufflevector(low, high, kFirst, kFirst + 2, kFirst + 4, kFirst + 6);
 #endif
 }
 
-/// Whether any lane is negative, or -1, as that of a comparison.
+/// Whether any lane is negative, as a true lane of a comparison is (-1).
 TANDEM_SIMD bool any_negative(Bits lanes) {
 #if defined(__AVX512F__)
   return _mm512_movepi32_mask(reinterpret_cast<__m512i>(lanes)) != 0;

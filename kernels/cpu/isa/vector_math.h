@@ -17,13 +17,19 @@ inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 inline constexpr float kLn2High = 0.693145751953125F;
 inline constexpr float kLn2Low = 1.42860677e-6F;
 
+// A float's sum with it is a whole number, in the lowest bits.
+inline constexpr float kShift = 12582912;  // 1.5 * 2^23
+
+TANDEM_SIMD Vec all_lanes(float x) { return broadcast(x); }
+TANDEM_SIMD Wide all_lanes(double x) { return broadcast_wide(x); }
+
 /// Evaluates coefficients[0] + coefficients[1] * x + ...
-template <int kCount>
-TANDEM_SIMD Vec polynomial(Vec x, const float (&coefficients)[kCount]) {
-  Vec sum = broadcast(coefficients[kCount - 1]);
+template <class Register, class T, int kCount>
+TANDEM_SIMD Register polynomial(Register x, const T (&coefficients)[kCount]) {
+  Register sum = all_lanes(coefficients[kCount - 1]);
 #pragma GCC unroll 16
   for (int i = kCount - 2; i >= 0; --i) {
-    sum = fma(sum, x, broadcast(coefficients[i]));
+    sum = fma(sum, x, all_lanes(coefficients[i]));
   }
   return sum;
 }
@@ -40,7 +46,7 @@ struct ExpParts {
 /// digits for.
 template <class AddLow>
 TANDEM_SIMD ExpParts exp_parts(Vec x, AddLow&& add_low) {
-  const Vec shift = broadcast(12582912);  // 1.5 * 2^23: a sum with it is a whole number
+  const Vec shift = broadcast(kShift);
   const Vec shifted = fma(x, broadcast(1.44269504F), shift);
   const Vec n = shifted - shift;
   const Vec r = add_low(fma(n, broadcast(-kLn2Low), fma(n, broadcast(-kLn2High), x)));
@@ -139,7 +145,7 @@ TANDEM_SIMD Vec log(Vec x) { return at_ends_of_log(x, log_of(log_parts(x))); }
 
 /// 2^-n for whole numbers n between -126 and 126.
 TANDEM_SIMD Vec power_of_minus(Vec n) {
-  const Vec shift = broadcast(12582912);
+  const Vec shift = broadcast(kShift);
   return from_bits((127 - (bits_of(n + shift) - bits_of(shift))) << 23);
 }
 
@@ -200,13 +206,26 @@ TANDEM_SIMD Vec tanh(Vec x) {
 
 #endif
 
+/// `value`, but of_lane(lane) in the lanes that are set in `others`.
+template <class OfLane>
+TANDEM_SIMD Vec with_lanes(Vec value, Bits others, OfLane&& of_lane) {
+  if (any_negative(others)) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      if (others[lane] != 0) {
+        value[lane] = of_lane(lane);
+      }
+    }
+  }
+  return value;
+}
+
 /// An angle of `quarter` right angles and r, with |r| of at most pi / 4.
 struct AngleParts {
   Vec r;
   Bits quarter;
 };
 
-/// The sine of an angle.
+/// The sine of the angle with these parts.
 TANDEM_SIMD Vec sin_of_parts(const AngleParts& parts) {
   const Vec square = parts.r * parts.r;
   const Vec sine =
@@ -222,26 +241,21 @@ TANDEM_SIMD Vec sin_of_parts(const AngleParts& parts) {
 template <bool kCosine>
 TANDEM_SIMD Vec sin_or_cos(Vec x) {
 #if defined(__FMA__)
-  const Vec shift = broadcast(12582912);
+  const Vec shift = broadcast(kShift);
   const Vec shifted = fma(x, broadcast(0.636619772F), shift);
   const Vec n = shifted - shift;
   // pi / 2 in three parts. The first difference is exact.
   const Vec r =
       fma(n, broadcast(1.7151245e-15F), fma(n, broadcast(4.37113883e-8F), fma(n, broadcast(-1.57079637F), x)));
-  Vec value = sin_of_parts({r, bits_of(shifted) - bits_of(shift) + (kCosine ? 1 : 0)});
+  const Vec value = sin_of_parts({r, bits_of(shifted) - bits_of(shift) + (kCosine ? 1 : 0)});
   const Bits others = ~(magnitude(x) <= broadcast(32768));
 #else
-  Vec value{};
+  const Vec value{};
   const Bits others = ~Bits{};
 #endif
-  if (any_negative(others)) {
-    for (int lane = 0; lane < kLanes; ++lane) {
-      if (others[lane] != 0) {
-        value[lane] = kCosine ? __builtin_cosf(x[lane]) : __builtin_sinf(x[lane]);
-      }
-    }
-  }
-  return value;
+  return with_lanes(value, others, [x](int lane) __attribute__((always_inline)) {
+    return kCosine ? __builtin_cosf(x[lane]) : __builtin_sinf(x[lane]);
+  });
 }
 
 TANDEM_SIMD Vec sin(Vec x) {

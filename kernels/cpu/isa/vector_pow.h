@@ -2,7 +2,7 @@
 
 #include <tandem/kernels/cpu/isa/vector_math.h>
 
-// Powers of floats. The logarithm goes through f64: its error counts as often as the exponent is large.
+// Powers of floats. The logarithm is computed in f64, because its error is multiplied by the exponent.
 
 namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
 
@@ -12,17 +12,6 @@ using WideBits = std::int64_t __attribute__((vector_size(sizeof(Wide))));
 
 // A sum with it is a whole number, in the lowest bits.
 inline constexpr double kWideShift = 6755399441055744;  // 1.5 * 2^52
-
-/// Evaluates coefficients[0] + coefficients[1] * x + ...
-template <int kCount>
-TANDEM_SIMD Wide polynomial(Wide x, const double (&coefficients)[kCount]) {
-  Wide sum = broadcast_wide(coefficients[kCount - 1]);
-#pragma GCC unroll 16
-  for (int i = kCount - 2; i >= 0; --i) {
-    sum = fma(sum, x, broadcast_wide(coefficients[i]));
-  }
-  return sum;
-}
 
 /// The logarithm to base 2 of x >= 0, to 45 bits. That of 0 and of infinity is a number far out of a float's range.
 TANDEM_SIMD Wide log2_of(Wide x) {
@@ -60,17 +49,19 @@ TANDEM_SIMD Wide exp2_of(Wide x) {
 
 #endif
 
-/// x to the power y, within one unit in the last place. Exponents of 2^22 or more, NaNs, and without fused
-/// multiply-adds everything, go to the C library, lane by lane.
+/// x to the power y, within one unit in the last place. Exponents of magnitude 2^22 or more, and NaNs, go to the C
+/// library, lane by lane. So does everything where there are no fused multiply-adds.
 TANDEM_SIMD Vec pow(Vec x, Vec y) {
 #if defined(__FMA__)
   const Vec size = magnitude(x);
   Vec value = joined(exp2_of(low_half(y) * log2_of(low_half(size))), exp2_of(high_half(y) * log2_of(high_half(size))));
   if (any_negative(bits_of(x))) {
-    const Vec shift = broadcast(12582912);
-    const Vec half = y * broadcast(0.5F);
-    const Bits is_whole = (y + shift) - shift == y;
-    const Bits is_odd = is_whole & ((half + shift) - shift != half);
+    const auto is_whole_number = [](Vec v) __attribute__((always_inline)) {
+      const Vec shift = broadcast(kShift);
+      return Bits((v + shift) - shift == v);
+    };
+    const Bits is_whole = is_whole_number(y);
+    const Bits is_odd = is_whole & ~is_whole_number(y * broadcast(0.5F));
     const Bits has_none = (x < Vec{}) & ~is_whole & (size < broadcast(kInfinity));
     const Vec signed_value = from_bits(bits_of(value) ^ (bits_of(x) & is_odd & ~0x7fffffff));
     value = has_none != 0 ? broadcast(std::numeric_limits<float>::quiet_NaN()) : signed_value;
@@ -80,14 +71,8 @@ TANDEM_SIMD Vec pow(Vec x, Vec y) {
   Vec value{};
   const Bits others = ~Bits{};
 #endif
-  if (any_negative(others)) {
-    for (int lane = 0; lane < kLanes; ++lane) {
-      if (others[lane] != 0) {
-        value[lane] = __builtin_powf(x[lane], y[lane]);
-      }
-    }
-  }
-  return value;
+  return with_lanes(value, others,
+                    [x, y](int lane) __attribute__((always_inline)) { return __builtin_powf(x[lane], y[lane]); });
 }
 
 }  // namespace tandem::inline v0::kernels::cpu::TANDEM_ISA
