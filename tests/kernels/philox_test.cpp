@@ -198,6 +198,15 @@ TEST_P(RandomRowsOf, NormalNumbersHaveTheDigitsOfTheFormula) {
 INSTANTIATE_TEST_SUITE_P(Isas, RandomRowsOf, ::testing::ValuesIn(core::available_isas()),
                          [](const auto& isa) { return core::to_string(isa.param); });
 
+TEST(RandomFill, NormalNumbersOfADeviationBeyondTheTypeAreThoseThatTheTypeHas) {
+  for (const double deviation : {1e39, 1e-44}) {
+    const auto wide = fill<double>(Distribution::normal, 1000, 0, deviation);
+    const auto narrow = fill<float>(Distribution::normal, 1000, 0, deviation);
+    for (std::size_t i = 0; i < wide.size(); ++i)
+      ASSERT_EQ(narrow[i], static_cast<float>(wide[i])) << deviation;
+  }
+}
+
 TEST(RandomFill, NormalNumbersAreFinite) {
   for (const float value : fill<float>(Distribution::normal, 300000, 0, 1))
     ASSERT_TRUE(std::isfinite(value));
