@@ -22,6 +22,9 @@ constexpr std::int64_t block_rows_of() {
 /// Outputs of so many elements do not stay in the second-level cache: fetching a tile's lines while its depth runs is
 /// worth 7 to 9 % then. It costs 1 to 10 % for outputs that are in a cache.
 inline constexpr std::int64_t kFarOutputs = std::int64_t{1} << 19;
+/// So many rows of tiles of such outputs are written side by side. More of them read a panel of the right side less
+/// often from the second-level cache, which low tiles need.
+inline constexpr std::int64_t kFarTiles = kLanes == 16 ? 1 : 8;
 
 /// How deep, in elements, each of the blocks is that a depth is cut into: whole steps of units.
 template <class Units>
@@ -151,11 +154,8 @@ struct LeftTiles {
       pack_columns<Units>(left.data, left.depth_stride, rows, depth, memory);
       return {memory, kLeftStride, height * kLeftStride, LeftOrder::packed_rows};
     }
-    const std::int64_t size = height * up(depth, Units::kDepth);
-    for (std::int64_t row = 0; row < rows; row += height) {
-      pack_depths<Units>(left.data + row, left.depth_stride, min(height, rows - row), rows - row, depth,
-                         memory + row / height * size, height);
-    }
+    const std::int64_t size = height * units_of<Units>(depth) + kLanes;
+    pack_depths<Units>(left.data, left.depth_stride, rows, depth, memory, height, size);
     return {memory, height, size, LeftOrder::by_depth};
   }
 };
@@ -198,13 +198,15 @@ class Ahead {
 template <class Units>
 void multiply_tiles(LeftTiles left, const TileShape& shape, std::int64_t rows, std::int64_t depth, const Panels& right,
                     std::int64_t cols, const Output<float>& out, Ahead ahead) {
-  // Tiles go down a panel of the right side, which then stays close. With an update they go along a row of tiles, and
-  // the output has the memory of one.
+  // Tiles go down a panel of the right side, which then stays close. Outputs in memory are written a few rows of tiles
+  // at a time, because neighbours share pages and the processor fetches ahead along a line. With an update that is one
+  // row, for which its output has the memory.
   const bool updates = out.update.update != nullptr;
   const bool fetches = updates && Units::kStep == 1;  // such a tile ends before the weights arrive
   const std::int64_t height = shape.rows;
-  const std::int64_t strip = updates ? height : rows;
-  for (std::int64_t top = 0; top < rows; top += strip, left.data += left.step) {
+  const std::int64_t tiles = updates ? 1 : out.is_far ? kFarTiles : up(rows, height);
+  const std::int64_t strip = tiles * height;
+  for (std::int64_t top = 0; top < rows; top += strip, left.data += tiles * left.step) {
     const std::int64_t bottom = min(top + strip, rows);
     for (std::int64_t col = 0; col < cols; col += shape.cols) {
       const float* left_tile = left.data;
@@ -225,7 +227,7 @@ void multiply_tiles(LeftTiles left, const TileShape& shape, std::int64_t rows, s
                                                       .right = right.at(col),
                                                       .right_stride = right.stride,
                                                       .cols = wide,
-                                                      .out = out.data + (row - top) * out.stride + col,
+                                                      .out = out.data + (updates ? row - top : row) * out.stride + col,
                                                       .out_stride = out.stride,
                                                       .is_out_far = out.is_far},
                                                      out.epilogue);

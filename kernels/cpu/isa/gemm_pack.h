@@ -1,12 +1,23 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <tandem/kernels/cpu/isa/gemm_tile.h>
 
 // Copies of the operands in the order in which tiles read them.
 
 namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
+
+/// Fetches the beginning of a line that will be packed soon: the processor fetches the rest when it sees a few
+/// neighbours being read, but not beyond a page. There may be nothing at `line`.
+template <class Source>
+TANDEM_SIMD void fetch_line(const Source* line) {
+  constexpr int kNeighbours = 3;
+  for (int i = 0; i < kNeighbours; ++i) {
+    __builtin_prefetch(reinterpret_cast<const char*>(line) + i * 64);
+  }
+}
 
 /// `lines` lines of `depth` elements, `stride` apart, to lines of units kLeftStride apart.
 template <class Units, class Source>
@@ -16,6 +27,7 @@ void pack_rows(const Source* from, std::int64_t stride, std::int64_t lines, std:
   const std::int64_t rest = depth - whole;
   const Mask last = first(units_of<Units>(rest));
   for (std::int64_t line = 0; line < lines; ++line, from += stride, to += kLeftStride) {
+    fetch_line(from + 2 * stride);
     for (std::int64_t k = 0; k < whole; k += kStep) {
       store(to + k / Units::kDepth, Units::along(from + k));
     }
@@ -25,22 +37,28 @@ void pack_rows(const Source* from, std::int64_t stride, std::int64_t lines, std:
   }
 }
 
-/// The first `lines` of `present` neighbouring lines, of which each depth is `stride` elements behind the one before:
-/// unit (line, k) to k * to_stride + line. What is written behind the last line is overwritten by what is packed next.
+/// `lines` neighbouring lines, of which each depth is `stride` elements behind the one before, to tiles of `height`
+/// lines that begin `size` units apart: unit (line, k) of a tile to k * height + line. Up to kLanes units behind a
+/// depth of a tile may be overwritten. All tiles are written side by side, so that each line of memory is read once.
 template <class Units, class Source>
-void pack_depths(const Source* from, std::int64_t stride, std::int64_t lines, std::int64_t present, std::int64_t depth,
-                 float* to, std::int64_t to_stride) {
-  // Whole registers as long as there are lines to read, because masked ones are slow with AVX2.
-  std::int64_t whole = lines / kLanes * kLanes;
-  whole += whole < lines && whole + kLanes <= present ? kLanes : 0;
-  const Mask last = first(lines - whole);
-  for (std::int64_t k = 0; k < depth; k += Units::kDepth, to += to_stride, from += Units::kDepth * stride) {
+void pack_depths(const Source* from, std::int64_t stride, std::int64_t lines, std::int64_t depth, float* to,
+                 std::int64_t height, std::int64_t size) {
+  for (std::int64_t k = 0; k < depth; k += Units::kDepth, to += height, from += Units::kDepth * stride) {
     const bool second = k + 1 < depth;
-    for (std::int64_t line = 0; line < whole; line += kLanes) {
-      store(to + line, Units::across(from + line, stride, second));
-    }
-    if (whole < lines) {
-      store(to + whole, Units::across(from + whole, stride, second, last), last);
+    fetch_line(from + 4 * stride);
+    float* tile = to;
+    for (std::int64_t top = 0; top < lines; top += height, tile += size) {
+      const std::int64_t here = min(height, lines - top);
+      for (std::int64_t line = 0; line < here; line += kLanes) {
+        const Source* const p = from + top + line;
+        // Whole registers as long as there are lines to read, because masked ones are slow with AVX2.
+        if (top + line + kLanes <= lines) {
+          store(tile + line, Units::across(p, stride, second));
+        } else {
+          const Mask last = first(lines - top - line);
+          store(tile + line, Units::across(p, stride, second, last), last);
+        }
+      }
     }
   }
 }
@@ -177,18 +195,38 @@ void pack_transposed(const Source* from, std::int64_t stride, std::int64_t depth
 template <class Units, class Source>
 void pack_panels(const Source* from, std::int64_t stride, std::int64_t depth, std::int64_t cols, float* to) {
   const std::int64_t panel = kTileCols * units_of<Units>(depth);
-  for (std::int64_t k = 0; k < depth; k += Units::kDepth, to += kTileCols) {
-    const Source* const line = from + k * stride;
-    const bool second = k + 1 < depth;
+  // Several lines at a time, whose units lie side by side in a panel.
+  const auto pack_lines = [&]<int kLines>(std::integral_constant<int, kLines>, const Source* lines, bool second) {
+    constexpr std::int64_t kDepths = kLines * Units::kDepth;
+    for (std::int64_t k = kDepths; k < 2 * kDepths; ++k) {
+      fetch_line(lines + k * stride);
+    }
     float* out = to;
-    std::int64_t c = 0;
-    for (; c + kTileCols <= cols; c += kTileCols, out += panel) {
-      store(out, Units::across(line + c, stride, second));
-      store(out + kLanes, Units::across(line + c + kLanes, stride, second));
+    for (std::int64_t c = 0; c < cols; c += kTileCols, out += panel) {
+#pragma GCC unroll 4
+      for (int i = 0; i < kLines; ++i) {
+        const Source* const line = lines + i * Units::kDepth * stride + c;
+        float* const units = out + i * kTileCols;
+        if (c + kTileCols <= cols) {
+          store(units, Units::across(line, stride, second));
+          store(units + kLanes, Units::across(line + kLanes, stride, second));
+        } else {
+          store(units, Units::across(line, stride, second, first(cols - c)));
+          if (c + kLanes < cols) {
+            store(units + kLanes, Units::across(line + kLanes, stride, second, first(cols - c - kLanes)));
+          }
+        }
+      }
     }
-    for (; c < cols; c += kLanes, out += kLanes) {
-      store(out, Units::across(line + c, stride, second, first(cols - c)));
-    }
+    to += kLines * kTileCols;
+  };
+  constexpr int kLines = 4;
+  std::int64_t k = 0;
+  for (; k + kLines * Units::kDepth <= depth; k += kLines * Units::kDepth) {
+    pack_lines(std::integral_constant<int, kLines>(), from + k * stride, true);
+  }
+  for (; k < depth; k += Units::kDepth) {
+    pack_lines(std::integral_constant<int, 1>(), from + k * stride, k + 1 < depth);
   }
   for (std::int64_t unit = up(depth, Units::kDepth); unit < units_of<Units>(depth); ++unit, to += kTileCols) {
     for (std::int64_t c = 0; c < cols; c += kLanes) {

@@ -31,6 +31,9 @@ constexpr std::int64_t update_cols(std::int64_t depth) {
 inline constexpr std::int64_t kDeepest = 16384;
 // For up to so many rows the right side is passed over so few times that a copy of it costs more than it saves.
 inline constexpr std::int64_t kFewRows = 28;
+// A right side of so many elements stays in the second-level cache, where more rows can afford to read it in place.
+inline constexpr std::int64_t kCloseRight = std::int64_t{1} << 17;
+inline constexpr std::int64_t kFewRowsOfClose = 16 * kTileRows;
 
 template <class Units, class T>
 void multiply_direct(const Left<T>& left, const Right<T>& right, std::int64_t rows, std::int64_t cols,
@@ -39,7 +42,8 @@ void multiply_direct(const Left<T>& left, const Right<T>& right, std::int64_t ro
   const std::int64_t deep = block_depth<Units>(depth);
   // Without reuse a copy costs more than it saves; lines that share cache sets make it worth its while.
   const bool dense = right.col_stride == 1;
-  const bool pack_right = !kInPlace || !dense || (rows > kFewRows && !stay_close(2 * deep, right.depth_stride));
+  const std::int64_t few_rows = depth * cols <= kCloseRight ? kFewRowsOfClose : kFewRows;
+  const bool pack_right = !kInPlace || !dense || (rows > few_rows && !stay_close(2 * deep, right.depth_stride));
   const bool close = left.row_major() ? rows_stay_close(left.row_stride) : stay_close(deep, left.depth_stride);
   const bool pack = !kInPlace || (cols > kTileCols && !close);
   const ScratchScope scope(scratch);
@@ -90,9 +94,9 @@ void multiply_transposed(const Left<T>& left, const Right<T>& right, std::int64_
   constexpr bool kInPlace = std::is_same_v<Units, FloatUnits> && std::is_same_v<T, float>;
   const std::int64_t deep = block_depth<Units>(depth);
   const bool pack = !kInPlace || (rows > kTileCols && !rows_stay_close(right.col_stride));
-  // A right side of so many bytes comes from memory.
+  // A right side of so many bytes comes from memory. The matrix unit's tiles are too short to fetch anything meanwhile.
   constexpr std::int64_t kFarBytes = std::int64_t{1} << 21;
-  const bool fetches = pack && depth * cols * std::int64_t{sizeof(T)} >= kFarBytes;
+  const bool fetches = pack && Units::kStep == 1 && depth * cols * std::int64_t{sizeof(T)} >= kFarBytes;
   const ScratchScope scope(scratch);
   constexpr std::int64_t kRowsAtOnce = 8 * kTileCols;
   const std::int64_t wide = min(up(rows, kTileCols) * kTileCols, kRowsAtOnce);

@@ -128,7 +128,14 @@ TANDEM_SIMD void multiply_tile_of(const Tile& tile, const Epilogue& epilogue, co
       sum[r][v] = broadcast(kScattered && scattered->starts != nullptr ? scattered->starts[r] : 0);
     }
   }
-  const Mask last = first(tile.cols - (kVecs - 1) * kLanes);
+  // The last vector ends with the last column. It shares columns with the one before rather than being masked: a masked
+  // load takes a multiplier's place on Intel, 3 % of a tile. A vector on its own has no other columns to take.
+  constexpr bool kMasked = kVecs == 1 && !kScattered;
+  const Mask last = first(tile.cols);
+  const auto column_of = [&](int v) {
+    return kMasked || kScattered || v + 1 < kVecs ? v * kLanes : tile.cols - kLanes;
+  };
+  const std::int64_t last_column = column_of(kVecs - 1);
   const float* left = tile.left;
   const float* right = tile.right;
   const std::int64_t left_step = order == LeftOrder::by_depth ? tile.left_stride : 1;
@@ -162,7 +169,7 @@ TANDEM_SIMD void multiply_tile_of(const Tile& tile, const Epilogue& epilogue, co
       if constexpr (kScattered) {
         b[v] = load(vectors[v] + *offsets);
       } else {
-        b[v] = v + 1 < kVecs ? load(right + v * kLanes) : load(right + v * kLanes, last);
+        b[v] = v + 1 < kVecs ? load(right + v * kLanes) : kMasked ? load(right, last) : load(right + last_column);
       }
     }
     if constexpr (kScattered) {
@@ -190,19 +197,25 @@ TANDEM_SIMD void multiply_tile_of(const Tile& tile, const Epilogue& epilogue, co
   }
   constexpr std::int64_t kCols = kVecs * kLanes;
   alignas(64) float memory[kRows * kCols];
-  const bool plain = epilogue.plain() && (kMasksAreCheap || tile.cols == kCols);
+  const bool plain = epilogue.plain() && (kMasksAreCheap || tile.cols == kCols || !(kMasked || kScattered));
   float* out = plain ? tile.out : memory;
   const std::int64_t out_stride = plain ? tile.out_stride : kCols;
   const bool add = plain && epilogue.add;
 #pragma GCC unroll 24
   for (int r = 0; r < kRows; ++r, out += out_stride) {
+    // A scattered tile has two vectors even for the columns of one.
+    const auto lanes = [&](int v) {
+      return kMasksAreCheap && (kMasked || kScattered) ? first(tile.cols - v * kLanes) : first(kLanes);
+    };
+    if (add) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kVecs; ++v) {
+        sum[r][v] += load(out + column_of(v), lanes(v));
+      }
+    }
 #pragma GCC unroll 4
     for (int v = 0; v < kVecs; ++v) {
-      // A scattered tile has two vectors even for the columns of one.
-      const Mask lanes = !kMasksAreCheap                ? first(kLanes)
-                         : kScattered || v + 1 == kVecs ? first(tile.cols - v * kLanes)
-                                                        : first(kLanes);
-      store(out + v * kLanes, add ? sum[r][v] + load(out + v * kLanes, lanes) : sum[r][v], lanes);
+      store(out + column_of(v), sum[r][v], lanes(v));
     }
   }
   if (!plain) {
