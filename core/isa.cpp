@@ -111,6 +111,14 @@ bool has_amx() {
 #endif
 }
 
+bool is_intel() {
+#if defined(__x86_64__)
+  return __builtin_cpu_is("intel");
+#else
+  return false;
+#endif
+}
+
 std::vector<Isa> available_isas() {
   std::vector<Isa> available;
   for (const Isa isa : {Isa::baseline, Isa::avx2, Isa::avx512}) {

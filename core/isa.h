@@ -26,6 +26,10 @@ TANDEM_API bool has_bf16_products();
 /// sysconf(_SC_MINSIGSTKSZ) bytes.
 TANDEM_API bool has_amx();
 
+/// Whether the processor is one of Intel's: what matters is that a core's way to the shared cache is slower than on
+/// AMD's, beside a larger second-level cache.
+TANDEM_API bool is_intel();
+
 /// The instruction sets that this machine can run, lowest first.
 TANDEM_API std::vector<Isa> available_isas();
 

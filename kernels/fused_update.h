@@ -15,6 +15,8 @@ TANDEM_API bool fuses_update(Device device, const Matmul& product);
 /// The smallest number of weights that is large. For tests.
 TANDEM_API void set_least_fused_update(std::int64_t count);
 inline constexpr std::int64_t kLeastFusedUpdate = std::int64_t{1} << 20;
+/// Whether a step takes long pieces of the weights' rows, which is better unless core::is_intel(). For tests.
+TANDEM_API void set_long_update_rows(bool are_long);
 
 struct MatmulSgd {
   static constexpr const char* kName = "matmul_sgd";

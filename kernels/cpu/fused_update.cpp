@@ -10,6 +10,11 @@ namespace {
 
 std::atomic<std::int64_t> least{kLeastFusedUpdate};
 
+std::atomic<bool>& long_rows() {
+  static std::atomic<bool> are_long{!core::is_intel()};
+  return are_long;
+}
+
 template <template <class, class> class Loop, class Kernel, class... Kept>
 void multiply_and_update(Context& context, const Kernel& kernel, Kept*... kept) {
   const auto& step = kernel.update;
@@ -19,7 +24,8 @@ void multiply_and_update(Context& context, const Kernel& kernel, Kept*... kept) 
       const Loop<float, float> loop{
           {static_cast<float*>(step.param), static_cast<const float*>(step.grad), nullptr, by},
           static_cast<float*>(kept)...};
-      cpu::multiply_and_update(context, kernel.product, cpu::TileUpdate(loop));
+      cpu::multiply_and_update(context, kernel.product,
+                               cpu::TileUpdate(loop, long_rows().load(std::memory_order_relaxed)));
     }
     return;
   }
@@ -30,6 +36,8 @@ void multiply_and_update(Context& context, const Kernel& kernel, Kept*... kept) 
 }  // namespace
 
 void set_least_fused_update(std::int64_t count) { least.store(count, std::memory_order_relaxed); }
+
+void set_long_update_rows(bool are_long) { long_rows().store(are_long, std::memory_order_relaxed); }
 
 bool fuses_update(Device device, const Matmul& product) {
   const Epilogue& after = product.after;

@@ -33,10 +33,13 @@ T finish(const Matmul& kernel, ComputeType<T> value, std::int64_t at, std::int64
 struct TileUpdate {
   const SgdLoop<float>* sgd = nullptr;
   const AdamLoop<float>* adam = nullptr;
-  bool scaled;  // the gradients have a factor
+  bool scaled;     // the gradients have a factor
+  bool long_rows;  // as set_long_update_rows() says
 
-  explicit TileUpdate(const SgdLoop<float>& loop) : sgd(&loop), scaled(loop.step.gradient != 1) {}
-  explicit TileUpdate(const AdamLoop<float>& loop) : adam(&loop), scaled(loop.step.gradient != 1) {}
+  TileUpdate(const SgdLoop<float>& loop, bool are_long)
+      : sgd(&loop), scaled(loop.step.gradient != 1), long_rows(are_long) {}
+  TileUpdate(const AdamLoop<float>& loop, bool are_long)
+      : adam(&loop), scaled(loop.step.gradient != 1), long_rows(are_long) {}
 };
 
 /// The product and the step, on several threads. The product is one that fuses_update().

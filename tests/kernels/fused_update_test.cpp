@@ -94,11 +94,15 @@ void expect_fused_is_separate(const Sizes& sizes, Accumulate accumulate, Make&& 
   run(OnCpu{}, test::cpu(), product);
   run(OnCpu{}, test::cpu(), make(separate));
 
-  Weight fused(sizes);
-  Matmul own = fused.product();
-  own.accumulate = accumulate;
-  run(OnCpu{}, test::cpu(), Fused{own, make(fused)});
-  EXPECT_EQ(fused.updated(), separate.updated());
+  for (const bool long_rows : {false, true}) {
+    set_long_update_rows(long_rows);
+    Weight fused(sizes);
+    Matmul own = fused.product();
+    own.accumulate = accumulate;
+    run(OnCpu{}, test::cpu(), Fused{own, make(fused)});
+    EXPECT_EQ(fused.updated(), separate.updated()) << "long rows: " << long_rows;
+  }
+  set_long_update_rows(!core::is_intel());
 }
 
 class FusedUpdate : public testing::Test {

@@ -202,7 +202,7 @@ void multiply_tiles(LeftTiles left, const TileShape& shape, std::int64_t rows, s
   // at a time, because neighbours share pages and the processor fetches ahead along a line. With an update that is one
   // row, for which its output has the memory.
   const bool updates = out.update.update != nullptr;
-  const bool fetches = updates && Units::kStep == 1;  // such a tile ends before the weights arrive
+  const bool fetches = updates && out.update.update->long_rows;
   const std::int64_t height = shape.rows;
   const std::int64_t tiles = updates ? 1 : out.is_far ? kFarTiles : up(rows, height);
   const std::int64_t strip = tiles * height;

@@ -13,18 +13,15 @@
 
 namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
 
-// An update has long pieces of the weights' rows, because each piece is fetched from memory anew: with 512 columns a
-// large product with Adam takes 10 % longer than with 4,096. The matrix unit reads the right side so fast that half of
-// a second-level cache of 2 MiB has to hold it: there 2,048 columns are best for a batch of 256, and 1,024 for more.
+// How many columns of the weights an update has at a time. Long pieces of their rows are good for themselves, because
+// each is fetched from memory anew. But if the shared cache is far away, half of a second-level cache of 2 MiB has to
+// hold the right side, which each row of tiles reads.
+inline constexpr std::int64_t kUpdateCols = 4096;
+inline constexpr std::int64_t kGradientStride = kUpdateCols + 16;
 template <class Units>
-inline constexpr std::int64_t kUpdateCols = Units::kStep > 1 ? 2048 : 4096;
-template <class Units>
-inline constexpr std::int64_t kGradientStride = kUpdateCols<Units> + 16;
-template <class Units>
-constexpr std::int64_t update_cols(std::int64_t depth) {
+std::int64_t update_cols(std::int64_t depth, bool long_rows) {
   constexpr std::int64_t kClose = std::int64_t{1} << 18;  // units
-  return Units::kStep > 1 ? min(kUpdateCols<Units>, kClose / units_of<Units>(depth) / kTileCols * kTileCols)
-                          : kUpdateCols<Units>;
+  return long_rows ? kUpdateCols : min(kUpdateCols / 2, kClose / units_of<Units>(depth) / kTileCols * kTileCols);
 }
 
 // The transposed way keeps the left side packed for all of the depth: up to 8 * kTileCols columns, here 16 MiB.
@@ -49,9 +46,10 @@ void multiply_direct(const Left<T>& left, const Right<T>& right, std::int64_t ro
   const ScratchScope scope(scratch);
   const bool updates = out.update.update != nullptr;
   const std::int64_t block_rows = min(rows, block_rows_of<Units>());
-  const std::int64_t block_cols = min(up(cols, kTileCols) * kTileCols, updates ? update_cols<Units>(deep) : kBlockCols);
+  const std::int64_t block_cols = min(up(cols, kTileCols) * kTileCols,
+                                      updates ? update_cols<Units>(deep, out.update.update->long_rows) : kBlockCols);
   float* gradients =
-      updates ? scratch.allocate_array<float>(static_cast<std::size_t>(kStepRows * kGradientStride<Units>)) : nullptr;
+      updates ? scratch.allocate_array<float>(static_cast<std::size_t>(kStepRows * kGradientStride)) : nullptr;
   float* left_memory = pack ? scratch.allocate_array<float>(left_size(block_rows)) : nullptr;
   const std::int64_t most_units = units_of<Units>(deep) + kLanes;
   float* right_memory =
@@ -77,7 +75,7 @@ void multiply_direct(const Left<T>& left, const Right<T>& right, std::int64_t ro
         Output<float> to = Output<float>{out.data, out.stride, epilogue, out.is_far}.at(row, col);
         const bool takes = updates && k + count == depth;  // else these are sums of a part of the depth
         if (takes) {
-          to = {gradients, kGradientStride<Units>, {}, false, out.update.at(row, col)};
+          to = {gradients, kGradientStride, {}, false, out.update.at(row, col)};
           to.update.add = epilogue.add;
         }
         multiply_block<Units>(left.at(row, k), rows_here, count, left_memory, panels, here, to);

@@ -3,10 +3,11 @@
 #include <cstdint>
 
 #include <tandem/kernels/cpu/gemm.h>
-#include <tandem/kernels/cpu/isa/simd.h>
+#include <tandem/kernels/cpu/isa/gemm_units.h>
 
 // The optimiser's step for a block of a product, whose outputs are gradients. A block's gradients stay in the
-// second-level cache from the product to the step, and its weights get there while the product is computed.
+// second-level cache from the product to the step. Long rows of weights get there while the product is computed; of
+// short ones the beginnings are fetched, two rows before their step.
 
 namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
 
@@ -45,6 +46,19 @@ struct BlockGradients {
   std::int64_t rows, cols;
 };
 
+inline constexpr std::int64_t kLine = 16;  // elements of a cache line
+
+template <class Loop>
+void fetch_rows(const Loop& loop, const UpdateAt& to, std::int64_t rows, std::int64_t cols) {
+  for_each_kept(loop, [&](const float* kept) {
+    for (std::int64_t r = 0; r < rows; ++r) {
+      for (std::int64_t c = 0; c < cols; c += kLine) {
+        own_line(kept + to.at(r, c).element);
+      }
+    }
+  });
+}
+
 template <class Loop>
 void update_rows(const Loop& of, const UpdateAt& to, const BlockGradients& block) {
   for (std::int64_t r = 0; r < block.rows; ++r) {
@@ -54,6 +68,10 @@ void update_rows(const Loop& of, const UpdateAt& to, const BlockGradients& block
       for (std::int64_t c = 0; c < block.cols; c += kLanes) {
         store(row + c, load(row + c) + load(of.grad + at + c, first(block.cols - c)));
       }
+    }
+    constexpr std::int64_t kRowsAhead = 2;
+    if (!to.update->long_rows && r + kRowsAhead < block.rows) {
+      fetch_rows(of, to.at(r + kRowsAhead, 0), 1, min(block.cols, 4 * kLine));
     }
     Loop part = of;
     part.grad = row;
@@ -65,18 +83,6 @@ void update_rows(const Loop& of, const UpdateAt& to, const BlockGradients& block
 /// Takes the step for a block.
 inline void update_block(const UpdateAt& to, const BlockGradients& block) {
   to.update->sgd != nullptr ? update_rows(*to.update->sgd, to, block) : update_rows(*to.update->adam, to, block);
-}
-
-template <class Loop>
-void fetch_rows(const Loop& loop, const UpdateAt& to, std::int64_t rows, std::int64_t cols) {
-  constexpr std::int64_t kLine = 16;
-  for_each_kept(loop, [&](const float* kept) {
-    for (std::int64_t r = 0; r < rows; ++r) {
-      for (std::int64_t c = 0; c < cols; c += kLine) {
-        own_line(kept + to.at(r, c).element);
-      }
-    }
-  });
 }
 
 /// Fetches the weights of a tile before their update.
