@@ -83,11 +83,12 @@ void transpose(const Copy& kernel, const Item* in, Item* out) {
         const std::int64_t width = std::min(kTile, columns - column);
         for (std::int64_t c = 0; c < width; ++c) {
           const Item* from = in + (column + c) * in_stride + row;
-          if (const std::int64_t next = column + kTile; next + c < columns && c < height) {
-            for (std::int64_t i = 0; i < kTile; i += kLine) {
-              __builtin_prefetch(from + kTile * in_stride + i);
-              __builtin_prefetch(out + (row + c) * out_stride + next + i, 1);
-            }
+          const std::int64_t next = column + kTile;
+          for (std::int64_t i = 0; next + c < columns && i < height; i += kLine) {
+            __builtin_prefetch(from + kTile * in_stride + i);
+          }
+          for (std::int64_t i = 0; c < height && next + i < columns && i < kTile; i += kLine) {
+            __builtin_prefetch(out + (row + c) * out_stride + next + i, 1);
           }
           for (std::int64_t r = 0; r < height; ++r) {
             tile[r][c] = from[r];

@@ -1,28 +1,38 @@
 #include <tandem/kernels/cpu/flat_rows.h>
 
+#include <tandem/kernels/cpu/isa/simd.h>
+
 namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
 
 namespace {
 
-constexpr int kSums = 8;
-
-// Adds up terms(i), in eight chains.
-template <class Term>
-[[gnu::always_inline]] inline double sum_in_lanes(std::int64_t count, Term&& term) {
-  double lanes[kSums] = {};
+// add(value, sum) for each value, in 32 chains whatever the registers' size. A 0 adds nothing.
+template <class Add>
+TANDEM_SIMD double sum_in_lanes(const float* values, std::int64_t count, Add&& add) {
+  constexpr int kSums = 32;
+  constexpr int kVecs = kSums / kLanes;
+  Wide sums[2 * kVecs] = {};
+  const auto add_both = [&](int v, Vec value) __attribute__((always_inline)) {
+    sums[2 * v] = add(low_half(value), sums[2 * v]);
+    sums[2 * v + 1] = add(high_half(value), sums[2 * v + 1]);
+  };
   std::int64_t i = 0;
   for (; i + kSums <= count; i += kSums) {
 #pragma GCC unroll 8
-    for (int lane = 0; lane < kSums; ++lane) {
-      lanes[lane] += term(i + lane);
+    for (int v = 0; v < kVecs; ++v) {
+      add_both(v, load(values + i + v * kLanes));
     }
   }
-  for (int lane = 0; i < count; ++i, ++lane) {
-    lanes[lane] += term(i);
+#pragma GCC unroll 8
+  for (int v = 0; v < kVecs; ++v) {
+    const std::int64_t at = i + v * kLanes;
+    add_both(v, load(values + at, first(count - at)));
   }
+  double lanes[kSums];
+  __builtin_memcpy(lanes, sums, sizeof lanes);
   double sum = 0;
-  for (int lane = 0; lane < kSums; ++lane) {
-    sum += lanes[lane];
+  for (const double lane : lanes) {
+    sum += lane;
   }
   return sum;
 }
@@ -59,15 +69,14 @@ void move_average(float* average, const float* values, float decay, float rest, 
 }
 
 double sum_of_squares(const float* values, std::int64_t count) {
-  return sum_in_lanes(count, [=](std::int64_t i) __attribute__((always_inline)) {
-    const auto value = static_cast<double>(values[i]);
-    return value * value;
-  });
+  // The square of a float is exact in f64.
+  return sum_in_lanes(values, count,
+                      [](Wide value, Wide sum) __attribute__((always_inline)) { return fma(value, value, sum); });
 }
 
 double sum_of_magnitudes(const float* values, std::int64_t count) {
-  return sum_in_lanes(count, [=](std::int64_t i) __attribute__((always_inline)) {
-    return static_cast<double>(__builtin_fabsf(values[i]));
+  return sum_in_lanes(values, count, [](Wide value, Wide sum) __attribute__((always_inline)) {
+    return sum + (value < Wide{} ? -value : value);
   });
 }
 
