@@ -26,8 +26,8 @@ TANDEM_API bool has_bf16_products();
 /// sysconf(_SC_MINSIGSTKSZ) bytes.
 TANDEM_API bool has_amx();
 
-/// Whether the processor is one of Intel's: what matters is that a core's way to the shared cache is slower than on
-/// AMD's, beside a larger second-level cache.
+/// Whether Intel made the processor. On its servers a core reaches the shared cache more slowly than on AMD's, and its
+/// second-level cache is larger. (Measured on Sapphire Rapids only.)
 TANDEM_API bool is_intel();
 
 /// The instruction sets that this machine can run, lowest first.

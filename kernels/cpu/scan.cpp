@@ -71,8 +71,7 @@ void cumsum(const CumSum& kernel) {
     return;
   }
   // Blocks are narrower where some threads would otherwise have nothing to do.
-  constexpr std::int64_t kLine = 16;  // columns that share a cache line
-  const std::int64_t share = (kernel.outer * kernel.inner / num_threads() + kLine - 1) / kLine * kLine;
+  const std::int64_t share = kernel.outer * kernel.inner / num_threads();
   const std::int64_t columns = std::clamp(share, std::min(std::int64_t{64}, kernel.inner), kColumns);
   const std::int64_t blocks = (kernel.inner + columns - 1) / columns;
   const std::int64_t work = kernel.size * std::min(kernel.inner, columns);

@@ -102,13 +102,15 @@ void expect_fused_is_separate(const Sizes& sizes, Accumulate accumulate, Make&& 
     run(OnCpu{}, test::cpu(), Fused{own, make(fused)});
     EXPECT_EQ(fused.updated(), separate.updated()) << "long rows: " << long_rows;
   }
-  set_long_update_rows(!core::is_intel());
 }
 
 class FusedUpdate : public testing::Test {
  protected:
   void SetUp() override { set_least_fused_update(1); }
-  void TearDown() override { set_least_fused_update(kLeastFusedUpdate); }
+  void TearDown() override {
+    set_least_fused_update(kLeastFusedUpdate);
+    set_long_update_rows(!core::is_intel());
+  }
 };
 
 // Odd sizes, rows longer than a block of columns, depths of several blocks, and products too small for tiles.

@@ -116,10 +116,10 @@ struct Problem {
 
 // Above, at and below the sizes of tiles and blocks, whose depth is 256 units of one or two numbers; odd depths; and
 // few rows or columns, which are dot products.
-const std::int64_t kSizes[][3] = {{16, 32, 128},   {17, 33, 129}, {15, 49, 70},   {14, 64, 512}, {31, 100, 513},
-                                  {3, 40, 70},     {40, 3, 71},   {1, 65, 33},    {65, 1, 300},  {170, 31, 257},
-                                  {30, 100, 1025}, {600, 20, 9},  {4, 300, 1100}, {2, 2, 2},     {1, 1, 1},
-                                  {20, 1300, 40},  {9, 17, 1}};
+const std::int64_t kSizes[][3] = {{723, 730, 9},  {16, 32, 128},   {17, 33, 129}, {15, 49, 70},   {14, 64, 512},
+                                  {31, 100, 513}, {3, 40, 70},     {40, 3, 71},   {1, 65, 33},    {65, 1, 300},
+                                  {170, 31, 257}, {30, 100, 1025}, {600, 20, 9},  {4, 300, 1100}, {2, 2, 2},
+                                  {1, 1, 1},      {20, 1300, 40},  {9, 17, 1}};
 
 template <class T, class F>
 void expect_agreement(double tolerance) {

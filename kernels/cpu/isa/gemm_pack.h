@@ -10,7 +10,8 @@
 namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
 
 /// Fetches the beginning of a line that will be packed soon: the processor fetches the rest when it sees a few
-/// neighbours being read, but not beyond a page. There may be nothing at `line`.
+/// neighbours being read, but not beyond a page. There may be nothing at `line`. GCC would remove calls of a function
+/// that only fetches; this one is inlined before it looks for them.
 template <class Source>
 TANDEM_SIMD void fetch_line(const Source* line) {
   constexpr int kNeighbours = 3;
@@ -26,8 +27,11 @@ void pack_rows(const Source* from, std::int64_t stride, std::int64_t lines, std:
   const std::int64_t whole = depth / kStep * kStep;
   const std::int64_t rest = depth - whole;
   const Mask last = first(units_of<Units>(rest));
+  constexpr std::int64_t kLongLine = 64;  // of shorter ones, as of an image, the neighbours are under way anyway
   for (std::int64_t line = 0; line < lines; ++line, from += stride, to += kLeftStride) {
-    fetch_line(from + 2 * stride);
+    if (depth > kLongLine) {
+      fetch_line(from + 2 * stride);
+    }
     for (std::int64_t k = 0; k < whole; k += kStep) {
       store(to + k / Units::kDepth, Units::along(from + k));
     }
@@ -45,7 +49,9 @@ void pack_depths(const Source* from, std::int64_t stride, std::int64_t lines, st
                  std::int64_t height, std::int64_t size) {
   for (std::int64_t k = 0; k < depth; k += Units::kDepth, to += height, from += Units::kDepth * stride) {
     const bool second = k + 1 < depth;
-    fetch_line(from + 4 * stride);
+    for (int i = 0; i < Units::kDepth; ++i) {
+      fetch_line(from + (4 * Units::kDepth + i) * stride);
+    }
     float* tile = to;
     for (std::int64_t top = 0; top < lines; top += height, tile += size) {
       const std::int64_t here = min(height, lines - top);

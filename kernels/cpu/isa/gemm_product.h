@@ -17,7 +17,6 @@ namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
 // each is fetched from memory anew. But if the shared cache is far away, half of a second-level cache of 2 MiB has to
 // hold the right side, which each row of tiles reads.
 inline constexpr std::int64_t kUpdateCols = 4096;
-inline constexpr std::int64_t kGradientStride = kUpdateCols + 16;
 template <class Units>
 std::int64_t update_cols(std::int64_t depth, bool long_rows) {
   constexpr std::int64_t kClose = std::int64_t{1} << 18;  // units
@@ -28,9 +27,10 @@ std::int64_t update_cols(std::int64_t depth, bool long_rows) {
 inline constexpr std::int64_t kDeepest = 16384;
 // For up to so many rows the right side is passed over so few times that a copy of it costs more than it saves.
 inline constexpr std::int64_t kFewRows = 28;
-// A right side of so many elements stays in the second-level cache, where more rows can afford to read it in place.
-inline constexpr std::int64_t kCloseRight = std::int64_t{1} << 17;
-inline constexpr std::int64_t kFewRowsOfClose = 16 * kTileRows;
+// A right side whose lines span up to so many floats, 256 KiB, stays in the second-level cache, where more rows can
+// afford to read it in place.
+inline constexpr std::int64_t kCloseRight = std::int64_t{1} << 16;
+inline constexpr std::int64_t kFewRowsOfClose = 8 * kTileRows;
 
 template <class Units, class T>
 void multiply_direct(const Left<T>& left, const Right<T>& right, std::int64_t rows, std::int64_t cols,
@@ -39,7 +39,7 @@ void multiply_direct(const Left<T>& left, const Right<T>& right, std::int64_t ro
   const std::int64_t deep = block_depth<Units>(depth);
   // Without reuse a copy costs more than it saves; lines that share cache sets make it worth its while.
   const bool dense = right.col_stride == 1;
-  const std::int64_t few_rows = depth * cols <= kCloseRight ? kFewRowsOfClose : kFewRows;
+  const std::int64_t few_rows = depth * right.depth_stride <= kCloseRight ? kFewRowsOfClose : kFewRows;
   const bool pack_right = !kInPlace || !dense || (rows > few_rows && !stay_close(2 * deep, right.depth_stride));
   const bool close = left.row_major() ? rows_stay_close(left.row_stride) : stay_close(deep, left.depth_stride);
   const bool pack = !kInPlace || (cols > kTileCols && !close);
@@ -48,8 +48,9 @@ void multiply_direct(const Left<T>& left, const Right<T>& right, std::int64_t ro
   const std::int64_t block_rows = min(rows, block_rows_of<Units>());
   const std::int64_t block_cols = min(up(cols, kTileCols) * kTileCols,
                                       updates ? update_cols<Units>(deep, out.update.update->long_rows) : kBlockCols);
+  const std::int64_t gradient_stride = block_cols + 16;
   float* gradients =
-      updates ? scratch.allocate_array<float>(static_cast<std::size_t>(kStepRows * kGradientStride)) : nullptr;
+      updates ? scratch.allocate_array<float>(static_cast<std::size_t>(kStepRows * gradient_stride)) : nullptr;
   float* left_memory = pack ? scratch.allocate_array<float>(left_size(block_rows)) : nullptr;
   const std::int64_t most_units = units_of<Units>(deep) + kLanes;
   float* right_memory =
@@ -75,7 +76,7 @@ void multiply_direct(const Left<T>& left, const Right<T>& right, std::int64_t ro
         Output<float> to = Output<float>{out.data, out.stride, epilogue, out.is_far}.at(row, col);
         const bool takes = updates && k + count == depth;  // else these are sums of a part of the depth
         if (takes) {
-          to = {gradients, kGradientStride, {}, false, out.update.at(row, col)};
+          to = {gradients, gradient_stride, {}, false, out.update.at(row, col)};
           to.update.add = epilogue.add;
         }
         multiply_block<Units>(left.at(row, k), rows_here, count, left_memory, panels, here, to);

@@ -7,7 +7,7 @@
 
 // The optimiser's step for a block of a product, whose outputs are gradients. A block's gradients stay in the
 // second-level cache from the product to the step. Long rows of weights get there while the product is computed; of
-// short ones the beginnings are fetched, two rows before their step.
+// short ones the beginnings are fetched, two rows before their step. The first two rows of a block are not fetched.
 
 namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
 
@@ -46,13 +46,13 @@ struct BlockGradients {
   std::int64_t rows, cols;
 };
 
-inline constexpr std::int64_t kLine = 16;  // elements of a cache line
+inline constexpr std::int64_t kLineFloats = 16;  // of a cache line
 
 template <class Loop>
 void fetch_rows(const Loop& loop, const UpdateAt& to, std::int64_t rows, std::int64_t cols) {
   for_each_kept(loop, [&](const float* kept) {
     for (std::int64_t r = 0; r < rows; ++r) {
-      for (std::int64_t c = 0; c < cols; c += kLine) {
+      for (std::int64_t c = 0; c < cols; c += kLineFloats) {
         own_line(kept + to.at(r, c).element);
       }
     }
@@ -71,7 +71,7 @@ void update_rows(const Loop& of, const UpdateAt& to, const BlockGradients& block
     }
     constexpr std::int64_t kRowsAhead = 2;
     if (!to.update->long_rows && r + kRowsAhead < block.rows) {
-      fetch_rows(of, to.at(r + kRowsAhead, 0), 1, min(block.cols, 4 * kLine));
+      fetch_rows(of, to.at(r + kRowsAhead, 0), 1, min(block.cols, 4 * kLineFloats));
     }
     Loop part = of;
     part.grad = row;
