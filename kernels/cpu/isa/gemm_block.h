@@ -199,8 +199,8 @@ template <class Units>
 void multiply_tiles(LeftTiles left, const TileShape& shape, std::int64_t rows, std::int64_t depth, const Panels& right,
                     std::int64_t cols, const Output<float>& out, Ahead ahead) {
   // Tiles go down a panel of the right side, which then stays close. Outputs in memory are written a few rows of tiles
-  // at a time, because neighbours share pages and the processor fetches ahead along a line. An update takes one
-  // row of tiles, because `out` holds no more.
+  // at a time, because neighbours share pages and the processor fetches ahead along a line. An update takes one row
+  // of tiles, because `out` holds no more.
   const bool updates = out.update.update != nullptr;
   const bool fetches = updates && out.update.update->long_rows;
   const std::int64_t height = shape.rows;

@@ -130,12 +130,10 @@ TANDEM_SIMD void multiply_tile_of(const Tile& tile, const Epilogue& epilogue, co
   }
   // The last vector ends with the last column. It shares columns with the one before rather than being masked: a masked
   // load takes a multiplier's place on Intel, 3 % of a tile. A vector on its own has no other columns to take.
-  constexpr bool kMasked = kVecs == 1 && !kScattered;
+  constexpr bool kOverlaps = kVecs > 1 && !kScattered;
+  const std::int64_t last_column = kOverlaps ? tile.cols - kLanes : (kVecs - 1) * kLanes;
+  const auto column_of = [=](int v) { return v + 1 < kVecs ? v * kLanes : last_column; };
   const Mask last = first(tile.cols);
-  const auto column_of = [&](int v) {
-    return kMasked || kScattered || v + 1 < kVecs ? v * kLanes : tile.cols - kLanes;
-  };
-  const std::int64_t last_column = column_of(kVecs - 1);
   const float* left = tile.left;
   const float* right = tile.right;
   const std::int64_t left_step = order == LeftOrder::by_depth ? tile.left_stride : 1;
@@ -169,7 +167,7 @@ TANDEM_SIMD void multiply_tile_of(const Tile& tile, const Epilogue& epilogue, co
       if constexpr (kScattered) {
         b[v] = load(vectors[v] + *offsets);
       } else {
-        b[v] = v + 1 < kVecs ? load(right + v * kLanes) : kMasked ? load(right, last) : load(right + last_column);
+        b[v] = kOverlaps ? load(right + column_of(v)) : load(right, last);
       }
     }
     if constexpr (kScattered) {
@@ -197,7 +195,7 @@ TANDEM_SIMD void multiply_tile_of(const Tile& tile, const Epilogue& epilogue, co
   }
   constexpr std::int64_t kCols = kVecs * kLanes;
   alignas(64) float memory[kRows * kCols];
-  const bool plain = epilogue.plain() && (kMasksAreCheap || tile.cols == kCols || !(kMasked || kScattered));
+  const bool plain = epilogue.plain() && (kMasksAreCheap || kOverlaps || tile.cols == kCols);
   float* out = plain ? tile.out : memory;
   const std::int64_t out_stride = plain ? tile.out_stride : kCols;
   const bool add = plain && epilogue.add;
@@ -205,7 +203,7 @@ TANDEM_SIMD void multiply_tile_of(const Tile& tile, const Epilogue& epilogue, co
   for (int r = 0; r < kRows; ++r, out += out_stride) {
     // A scattered tile has two vectors even for the columns of one.
     const auto lanes = [&](int v) {
-      return kMasksAreCheap && (kMasked || kScattered) ? first(tile.cols - v * kLanes) : first(kLanes);
+      return kMasksAreCheap && !kOverlaps ? first(tile.cols - v * kLanes) : first(kLanes);
     };
     if (add) {
 #pragma GCC unroll 4

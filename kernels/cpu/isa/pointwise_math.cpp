@@ -40,8 +40,7 @@ TANDEM_SIMD Vec of(Vec a, [[maybe_unused]] Vec b, [[maybe_unused]] Vec c, [[mayb
   if constexpr (op == gelu_tanh) return a * gelu_tanh_cdf(a);
   if constexpr (op == softplus) {
     const Vec scaled = a * by.s;
-    const Vec value = TANDEM_ISA::log1p(TANDEM_ISA::exp(scaled));
-    return scaled > by.t ? a : by.s[0] == 1 ? value : value / by.s;
+    return scaled > by.t ? a : TANDEM_ISA::log1p(TANDEM_ISA::exp(scaled)) / by.s;
   }
   if constexpr (op == elu) return a > Vec{} ? a : by.s * TANDEM_ISA::expm1(a);
   // Squares are much cheaper than other powers.
