@@ -72,17 +72,21 @@ void LocalBackend::meet(const Collective& call, const Buffers& buffers, bool mov
   group_->lot().wake();
   int missing = -1;  // the lowest rank that has not arrived
   int lost = -1;     // the lowest rank that never will
+  bool has_failed = false;
   const auto is_over = [&] {
+    // Both flags are read before the arrivals that they are about: a rank may arrive, and then fail or leave. A call
+    // to which all ranks came succeeds on all of them.
+    has_failed = group_->has_failed();
     missing = -1;
     lost = group_->is_lost(rank_) ? rank_ : -1;
     for (int r = 0; r < size(); ++r) {
-      const bool gone = group_->is_lost(r);  // read this first: a rank may arrive and then leave
+      const bool gone = group_->is_lost(r);
       if (group_->slot(r).arrived.load() < meeting) {
         missing = missing < 0 ? r : missing;
         lost = gone && lost < 0 ? r : lost;
       }
     }
-    return missing < 0 || lost >= 0 || group_->has_failed();
+    return missing < 0 || lost >= 0 || has_failed;
   };
   while (!wait(time, is_over)) {
     tell_long_wait(rank_, late(missing, meeting - 1), call, time);
@@ -90,7 +94,7 @@ void LocalBackend::meet(const Collective& call, const Buffers& buffers, bool mov
   if (missing < 0) {
     return;
   }
-  if (group_->has_failed()) {
+  if (has_failed) {
     group_->throw_failure();
   }
   if (lost >= 0) {

@@ -195,6 +195,7 @@ void LocalBackend::receive(const Collective& call, const Buffers& buffers, const
   for (;;) {
     // Read these flags before the mailbox: it then contains everything that the peer sent before it left or came to a
     // collective.
+    const bool failed = group_->has_failed();
     const bool lost = group_->is_lost(peer);
     const bool elsewhere = group_->slot(peer).arrived.load() > meeting_;
     if (const std::optional<LocalMessage> message = own().fetch(peer, call.tag)) {
@@ -210,7 +211,7 @@ void LocalBackend::receive(const Collective& call, const Buffers& buffers, const
       const int who = lost ? peer : rank_;
       fail(peer_lost_error(who, group_->why_lost(who), call, time));
     }
-    if (group_->has_failed()) {
+    if (failed) {
       group_->throw_failure();
     }
     if (elsewhere) {

@@ -356,5 +356,31 @@ TEST(CommFaults, ARankWhoseGroupIsGoneIsLostWhateverOutlivesIt) {
   }
 }
 
+// A rank may fail right after a call, while another one still looks whether all have come to it.
+TEST(CommFaults, ACallToWhichAllRanksCameSucceedsOnAllOfThem) {
+  constexpr int kRounds = 3000;
+  std::atomic<int> made{0};
+  const auto fails_after = [&](ProcessGroup& world, const std::vector<int>& members, const auto& call) {
+    try {
+      const std::unique_ptr<ProcessGroup> group = world.new_group(members);
+      if (group) {
+        call(*group);
+        ++made;
+        throw ValueError("gone");
+      }
+    } catch (const ValueError&) {
+    }
+  };
+  spawn(3, [&](ProcessGroup& world) {
+    const Tensor x = ones({3});
+    for (int round = 0; round < kRounds; ++round) {
+      fails_after(world, {0, 1, 2}, [&](ProcessGroup& group) { group.all_reduce(x); });
+      fails_after(world, {0, 1},
+                  [&](ProcessGroup& pair) { pair.rank() == 0 ? pair.send(x, 1) : static_cast<void>(pair.recv(x, 0)); });
+    }
+  });
+  EXPECT_EQ(made, kRounds * 5);
+}
+
 }  // namespace
 }  // namespace tandem::parallel
