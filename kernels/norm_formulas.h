@@ -37,7 +37,10 @@ struct Moments {
 
   /// Takes in the values of `other` (Chan, Golub and LeVeque, 1979).
   [[gnu::always_inline]] TANDEM_HD void add(const Moments& other) noexcept {
-    const C share = other.count > C(0) ? quotient(other.count, count + other.count) : C(0);
+    add(other, other.count > C(0) ? quotient(other.count, count + other.count) : C(0));
+  }
+  /// `share` is that of the values of `other` among all values.
+  [[gnu::always_inline]] TANDEM_HD void add(const Moments& other, C share) noexcept {
     const C apart = other.count > C(0) ? other.mean - mean : C(0);  // an infinite mean stays
     mean += apart * share;
     squares += other.squares + apart * apart * count * share;

@@ -31,7 +31,7 @@ struct Rows {
         columns(tile.channels * tiles.inner) {}
 };
 
-// Adds the moments of each column, computed like moments_of() of a row.
+// Adds the moments of each column, computed like moments_of() of a row, to those that are empty.
 template <class T>
 void column_moments(const T* x, std::int64_t rows, const Rows& at, Moments (&moments)[kTileColumns]) {
   using C = ComputeType<T>;
@@ -39,30 +39,26 @@ void column_moments(const T* x, std::int64_t rows, const Rows& at, Moments (&mom
     const std::int64_t end = std::min(block + kSumRows, rows);
     const auto count = static_cast<double>(end - block);
     const T* first = x + block * at.stride;
-    C near[kTileColumns] = {};
-    C rest[kTileColumns] = {};
-    C squares[kTileColumns] = {};
-    for (std::int64_t row = block; row < end; ++row) {
-      const T* in = x + row * at.stride;
-      for (std::int64_t c = 0; c < at.columns; ++c) {
-        near[c] += in[c] - first[c];
-      }
-    }
+    C near[1][kTileColumns] = {};
+    cpu::add_rows(block, end, at.columns, near, [=](std::int64_t row) {
+      return [=, in = x + row * at.stride](std::int64_t c) { return std::array<C, 1>{in[c] - first[c]}; };
+    });
     for (std::int64_t c = 0; c < at.columns; ++c) {
-      near[c] = first[c] + near[c] / static_cast<C>(count);
+      near[0][c] = first[c] + near[0][c] / static_cast<C>(count);
     }
-    for (std::int64_t row = block; row < end; ++row) {
-      const T* in = x + row * at.stride;
-      for (std::int64_t c = 0; c < at.columns; ++c) {
-        const C distance = in[c] - near[c];
-        rest[c] += distance;
-        squares[c] += distance * distance;
-      }
-    }
+    C sums[2][kTileColumns] = {};
+    cpu::add_rows(block, end, at.columns, sums, [=, means = &near[0][0]](std::int64_t row) {
+      return [=, in = x + row * at.stride](std::int64_t c) {
+        const C distance = in[c] - means[c];
+        return std::array<C, 2>{distance, distance * distance};
+      };
+    });
+    const double share = count / (static_cast<double>(block) + count);
     for (std::int64_t c = 0; c < at.columns; ++c) {
-      const auto apart = static_cast<double>(rest[c]);
-      moments[c].add({count, static_cast<double>(near[c]) + apart / count,
-                      std::max(static_cast<double>(squares[c]) - apart * apart / count, 0.0)});
+      const auto apart = static_cast<double>(sums[0][c]);
+      moments[c].add({count, static_cast<double>(near[0][c]) + apart / count,
+                      std::max(static_cast<double>(sums[1][c]) - apart * apart / count, 0.0)},
+                     share);
     }
   }
 }
@@ -76,8 +72,11 @@ void tile_moments(const T* in, const Tiles& tiles, const NormTile& tile, Moments
   if (tiles.narrow()) {
     Moments of_columns[kTileColumns] = {};
     column_moments(in, tile.rows, at, of_columns);
-    for (std::int64_t c = 0; c < at.columns; ++c) {
-      out[c / tiles.inner].add(of_columns[c]);
+    for (std::int64_t i = 0; i < tiles.inner; ++i) {
+      const double share = 1 / (static_cast<double>(i) + 1);
+      for (std::int64_t channel = 0; channel < tile.channels; ++channel) {
+        out[channel].add(of_columns[channel * tiles.inner + i], share);
+      }
     }
     return;
   }
@@ -107,8 +106,8 @@ struct Coefficients {
   template <class OfChannel>
   Coefficients(const Tiles& tiles, const NormTile& tile, OfChannel&& of_channel) {
     const std::int64_t repeats = tiles.narrow() ? tiles.inner : 1;
-    for (std::int64_t c = 0; c < tile.channels * repeats; ++c) {
-      values[c] = static_cast<C>(of_channel(tile.channel + c / repeats));
+    for (std::int64_t channel = 0; channel < tile.channels; ++channel) {
+      std::fill_n(values + channel * repeats, repeats, static_cast<C>(of_channel(tile.channel + channel)));
     }
   }
   C operator[](std::int64_t i) const noexcept { return values[i]; }
@@ -173,16 +172,19 @@ void tile_sums(const BatchNormGrad& kernel, const Tiles& tiles, const NormTile& 
         return std::array<C, 2>{g[c], g[c] * ((x[c] - mean[c]) * rstd[c] + shift[c])};
       };
     });
-    for (std::int64_t c = 0; c < at.columns; ++c) {
-      out[c / tiles.inner].add({sums[0][c], sums[1][c]});
+    for (std::int64_t i = 0; i < tiles.inner; ++i) {
+      for (std::int64_t channel = 0; channel < tile.channels; ++channel) {
+        const std::int64_t c = channel * tiles.inner + i;
+        out[channel].add({sums[0][c], sums[1][c]});
+      }
     }
     return;
   }
   for_each_dense_row(tiles, tile, [&](std::int64_t channel, std::int64_t begin, std::int64_t count) {
     const Normaliser<C> n = normaliser_of(tile.channel + channel);
-    const auto [sum, product] = cpu::sums_of<C, 2>(count, [=, g = grad + begin, x = in + begin](std::int64_t i) {
-      return std::array<C, 2>{g[i], g[i] * ((x[i] - n.mean) * n.rstd + n.shift)};
-    });
+    const auto [sum, product] = cpu::sums_of<C, 2>(
+        count, [=](auto g, auto x) { return std::array{g, g * ((x - n.mean) * n.rstd + n.shift)}; }, grad + begin,
+        in + begin);
     out[channel].add({sum, product});
   });
 }

@@ -44,16 +44,20 @@ void normalise_row(const LayerNorm& kernel, const T* in, T* out, NormStatistics&
   }
 }
 
-// `grad_at(i)` is the gradient of the normalised input, in the type that T is computed in.
-template <class T, class GradAt>
+// The gradient of the normalised input is the product of the factors.
+template <class T, class... Factors>
 void row_gradient(const LayerNormGrad& kernel, const T* in, T* out, const NormStatistics& statistics,
-                  GradAt&& grad_at) {
+                  const Factors*... factors) {
   using C = ComputeType<T>;
   const Normaliser<C> x(statistics);
-  const auto [sum, product] = sums_of<C, 2>(kernel.size, [=](std::int64_t i) {
-    const C h = grad_at(i);
-    return std::array<C, 2>{h, h * ((in[i] - x.mean) * x.rstd + x.shift)};
-  });
+  const auto [sum, product] = sums_of<C, 2>(
+      kernel.size,
+      [=](auto value, auto... of) {
+        const auto h = (of * ...);
+        return std::array{h, h * ((value - x.mean) * x.rstd + x.shift)};
+      },
+      in, factors...);
+  const auto grad_at = [=](std::int64_t i) { return (C(factors[i]) * ...); };
   const double count = static_cast<double>(kernel.size);
   const C slope = static_cast<C>(product / count) * x.rstd;
   const C mean = static_cast<C>(sum / count + static_cast<double>(x.shift) * product / count);
@@ -76,15 +80,14 @@ void normalise_row(const LayerNorm& kernel, std::int64_t row) {
 
 template <class T>
 void row_gradient(const LayerNormGrad& kernel, std::int64_t row) {
-  using C = ComputeType<T>;
   const T* weight = static_cast<const T*>(kernel.weight);
   const T* grad = static_cast<const T*>(kernel.grad) + row * kernel.size;
   const T* in = static_cast<const T*>(kernel.in) + row * kernel.size;
   T* out = static_cast<T*>(kernel.in_grad) + row * kernel.size;
   if (weight == nullptr) {
-    row_gradient(kernel, in, out, kernel.statistics[row], [=](std::int64_t i) { return C(grad[i]); });
+    row_gradient(kernel, in, out, kernel.statistics[row], grad);
   } else {
-    row_gradient(kernel, in, out, kernel.statistics[row], [=](std::int64_t i) { return C(grad[i]) * weight[i]; });
+    row_gradient(kernel, in, out, kernel.statistics[row], grad, weight);
   }
 }
 

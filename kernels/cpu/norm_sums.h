@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <tandem/core/float16.h>
 #include <tandem/core/thread_pool.h>
@@ -21,35 +23,133 @@ inline constexpr std::int64_t kSumBlock = 512;        // elements summed before 
 inline constexpr std::int64_t kSumRows = 64;          // rows summed before the sums of their columns join the others
 inline constexpr std::int64_t kTileColumns = 512;     // few enough for their sums to stay in L1
 inline constexpr std::int64_t kTileElements = 65536;  // some 20 us of work
+inline constexpr std::int64_t kTileRow = 4096;        // elements of a row, if there are as many tiles as ...
+inline constexpr std::int64_t kTilesAtLeast = 8;
 
-/// Sums of terms(i), an array of N numbers, over [0, count).
-template <class C, std::size_t N, class Terms>
-[[gnu::always_inline]] inline std::array<double, N> sums_of(std::int64_t count, Terms&& terms) {
+// Bytes of a register. Compilers would keep an array of sums in memory, and each addition would wait for the store of
+// the one before.
+#if defined(__AVX512F__)
+constexpr std::size_t kSumRegister = 64;
+#elif defined(__AVX__)
+constexpr std::size_t kSumRegister = 32;
+#else
+constexpr std::size_t kSumRegister = 16;
+#endif
+template <class C>
+struct SumRegister {
+  typedef C Type __attribute__((vector_size(kSumRegister)));  // `using` does not take the attribute here
+};
+
+/// The sum of a register, by halves.
+template <class C, class Register>
+[[gnu::always_inline]] inline C sum_of_lanes(const Register& sums) {
+  if constexpr (sizeof sums == sizeof(C)) {
+    return sums[0];
+  } else {
+    typedef C Half __attribute__((vector_size(sizeof sums / 2)));
+    Half halves[2];
+    __builtin_memcpy(halves, &sums, sizeof sums);
+    return sum_of_lanes<C>(halves[0] + halves[1]);
+  }
+}
+
+/// Reads a number, or a register of them.
+template <class To, class T>
+[[gnu::always_inline]] inline To read_as(const T* values) {
+  if constexpr (std::is_arithmetic_v<To>) {
+    return To(*values);
+  } else {
+    To read;
+    if constexpr (sizeof(T) == sizeof(read[0])) {
+      __builtin_memcpy(&read, values, sizeof read);
+    } else {
+      for (std::size_t lane = 0; lane < sizeof read / sizeof read[0]; ++lane) {
+        read[lane] = values[lane];
+      }
+    }
+    return read;
+  }
+}
+
+/// Sums over [0, count) of terms(values[i]...), which gives an array of N numbers, or of registers for registers.
+template <class C, std::size_t N, class Terms, class... T>
+[[gnu::always_inline]] inline std::array<double, N> sums_of(std::int64_t count, Terms&& terms, const T*... values) {
+  using Register = typename SumRegister<C>::Type;
+  constexpr std::int64_t kWidth = kSumRegister / sizeof(C);
+  constexpr std::int64_t kRegisters = kSumLanes / kWidth;
   std::array<double, N> totals{};
   for (std::int64_t begin = 0; begin < count; begin += kSumBlock) {
     const std::int64_t end = std::min(begin + kSumBlock, count);
-    C lanes[N][kSumLanes] = {};
-    for (std::int64_t i = begin; i < end; i += kSumLanes) {
-      const auto add = [&](std::int64_t width) {
-        for (std::int64_t lane = 0; lane < width; ++lane) {
-          const std::array<C, N> term = terms(i + lane);
-          for (std::size_t k = 0; k < N; ++k) {
-            lanes[k][lane] += term[k];
-          }
-        }
-      };
-      i + kSumLanes <= end ? add(kSumLanes) : add(end - i);
-    }
-    for (std::size_t k = 0; k < N; ++k) {
-      for (int half = kSumLanes / 2; half > 0; half /= 2) {
-        for (int lane = 0; lane < half; ++lane) {
-          lanes[k][lane] += lanes[k][lane + half];
+    Register sums[N][kRegisters] = {};
+    std::int64_t i = begin;
+    for (; i + kSumLanes <= end; i += kSumLanes) {
+#pragma GCC unroll 16
+      for (std::int64_t r = 0; r < kRegisters; ++r) {
+        const auto term = terms(read_as<Register>(values + i + r * kWidth)...);
+#pragma GCC unroll 2
+        for (std::size_t k = 0; k < N; ++k) {
+          sums[k][r] += term[k];
         }
       }
-      totals[k] += static_cast<double>(lanes[k][0]);
+    }
+    if (i < end) {
+      C last[N][kSumLanes] = {};
+      for (std::int64_t lane = 0; lane < end - i; ++lane) {
+        const auto term = terms(read_as<C>(values + i + lane)...);
+        for (std::size_t k = 0; k < N; ++k) {
+          last[k][lane] = term[k];
+        }
+      }
+      for (std::size_t k = 0; k < N; ++k) {
+#pragma GCC unroll 16
+        for (std::int64_t r = 0; r < kRegisters; ++r) {
+          sums[k][r] += read_as<Register>(last[k] + r * kWidth);
+        }
+      }
+    }
+    for (std::size_t k = 0; k < N; ++k) {
+#pragma GCC unroll 8
+      for (std::int64_t half = kRegisters / 2; half > 0; half /= 2) {
+#pragma GCC unroll 16
+        for (std::int64_t r = 0; r < half; ++r) {
+          sums[k][r] += sums[k][r + half];
+        }
+      }
+      totals[k] += static_cast<double>(sum_of_lanes<C>(sums[k][0]));
     }
   }
   return totals;
+}
+
+/// Adds terms(row)(column), an array of N numbers, to the sums of the columns, for each row in [begin, end). Rows are
+/// added one after the other, but taken four at a time, because sums[...] are in memory.
+template <class C, std::size_t N, class Terms>
+[[gnu::always_inline]] inline void add_rows(std::int64_t begin, std::int64_t end, std::int64_t columns,
+                                            C (&sums)[N][kTileColumns], Terms&& terms) {
+  const auto add = [&](const auto&... of_columns) __attribute__((always_inline)) {
+    for (std::int64_t c = 0; c < columns; ++c) {
+      C sum[N];
+      for (std::size_t k = 0; k < N; ++k) {
+        sum[k] = sums[k][c];
+      }
+      const auto add_term = [&](const std::array<C, N>& term) __attribute__((always_inline)) {
+        for (std::size_t k = 0; k < N; ++k) {
+          sum[k] += term[k];
+        }
+      };
+      (add_term(of_columns(c)), ...);
+      for (std::size_t k = 0; k < N; ++k) {
+        sums[k][c] = sum[k];
+      }
+    }
+  };
+  std::int64_t row = begin;
+  for (; row + 4 <= end; row += 4) {
+    add(terms(row), terms(row + 1), terms(row + 2), terms(row + 3));
+  }
+  for (; row < end; ++row) {
+    add(terms(row));
+  }
 }
 
 /// Like sums_of(), for each of up to kTileColumns columns, over rows: terms(row)(column) is an array of N numbers.
@@ -58,15 +158,7 @@ template <class C, std::size_t N, class Terms>
                                                double (&totals)[N][kTileColumns], Terms&& terms) {
   for (std::int64_t block = 0; block < rows; block += kSumRows) {
     C sums[N][kTileColumns] = {};
-    for (std::int64_t row = block; row < std::min(block + kSumRows, rows); ++row) {
-      const auto of_column = terms(row);
-      for (std::int64_t c = 0; c < columns; ++c) {
-        const std::array<C, N> term = of_column(c);
-        for (std::size_t k = 0; k < N; ++k) {
-          sums[k][c] += term[k];
-        }
-      }
-    }
+    add_rows(block, std::min(block + kSumRows, rows), columns, sums, terms);
     for (std::size_t k = 0; k < N; ++k) {
       for (std::int64_t c = 0; c < columns; ++c) {
         totals[k][c] += static_cast<double>(sums[k][c]);
@@ -86,12 +178,15 @@ template <class T, class C = ComputeType<T>>
     const std::int64_t length = std::min(kSumBlock, size - begin);
     const auto count = static_cast<double>(length);
     const C first = x[0];
-    const auto [apart] = sums_of<C, 1>(length, [=](std::int64_t i) { return std::array<C, 1>{x[i] - first}; });
+    const auto [apart] = sums_of<C, 1>(length, [=](auto value) { return std::array{value - first}; }, x);
     const C near = first + static_cast<C>(apart / count);
-    const auto [rest, squares] = sums_of<C, 2>(length, [=](std::int64_t i) {
-      const C distance = x[i] - near;
-      return std::array<C, 2>{distance, distance * distance};
-    });
+    const auto [rest, squares] = sums_of<C, 2>(
+        length,
+        [=](auto value) {
+          const auto distance = value - near;
+          return std::array{distance, distance * distance};
+        },
+        x);
     all.add({count, static_cast<double>(near) + rest / count, std::max(squares - rest * rest / count, 0.0)});
   }
   return all;
@@ -103,10 +198,12 @@ struct Tiles {
   static constexpr std::int64_t at_least_1(std::int64_t count) noexcept { return std::max<std::int64_t>(count, 1); }
 
   std::int64_t outer, channels, inner;
-  std::int64_t width = at_least_1(std::min(channels, kTileColumns / at_least_1(inner)));  // channels
-  std::int64_t height = at_least_1(kTileElements / at_least_1(width * inner));            // rows
-  std::int64_t across = (channels + width - 1) / width;
+  std::int64_t least = at_least_1(std::min(channels, kTileColumns / at_least_1(inner)));  // channels of a narrow tile
+  std::int64_t height = at_least_1(kTileElements / at_least_1(least * inner));            // rows
   std::int64_t down = inner > 0 ? (outer + height - 1) / height : 0;
+  // In channels. Long rows are read faster, but all threads should have tiles. The sums do not depend on the width.
+  std::int64_t width = narrow() ? least : std::max(least, std::min(kTileRow / inner, channels* down / kTilesAtLeast));
+  std::int64_t across = (channels + width - 1) / width;
 
   /// True if the rows of a tile are walked as columns; else each channel of a row is a dense row.
   bool narrow() const noexcept { return inner * 8 <= kTileColumns; }
