@@ -4,10 +4,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
 
 #include <tandem/core/float16.h>
 #include <tandem/core/thread_pool.h>
+#include <tandem/kernels/cpu/half_rows.h>
 #include <tandem/kernels/norm_formulas.h>
 
 // The sums that layer norm and batch norm are made of. Blocks of 512 are summed in the type's arithmetic, and their
@@ -53,70 +53,85 @@ template <class C, class Register>
   }
 }
 
-/// Reads a number, or a register of them.
-template <class To, class T>
-[[gnu::always_inline]] inline To read_as(const T* values) {
-  if constexpr (std::is_arithmetic_v<To>) {
-    return To(*values);
-  } else {
-    To read;
-    if constexpr (sizeof(T) == sizeof(read[0])) {
-      __builtin_memcpy(&read, values, sizeof read);
-    } else {
-      for (std::size_t lane = 0; lane < sizeof read / sizeof read[0]; ++lane) {
-        read[lane] = values[lane];
-      }
-    }
-    return read;
-  }
-}
+/// At most kSumBlock values as numbers of type C: the values themselves, or a copy of those of a smaller type.
+template <class C, class T>
+class SumBlock {
+ public:
+  [[gnu::always_inline]] SumBlock(const T* values, std::int64_t count) noexcept { widen(numbers_, values, count); }
+  [[gnu::always_inline]] const C* numbers() const noexcept { return numbers_; }
 
-/// Sums over [0, count) of terms(values[i]...), which gives an array of N numbers, or of registers for registers.
-template <class C, std::size_t N, class Terms, class... T>
-[[gnu::always_inline]] inline std::array<double, N> sums_of(std::int64_t count, Terms&& terms, const T*... values) {
+ private:
+  C numbers_[kSumBlock];
+};
+template <class C>
+class SumBlock<C, C> {
+ public:
+  [[gnu::always_inline]] SumBlock(const C* values, std::int64_t /*count*/) noexcept : numbers_(values) {}
+  [[gnu::always_inline]] const C* numbers() const noexcept { return numbers_; }
+
+ private:
+  const C* numbers_;
+};
+
+/// Adds to `totals` the sums over [0, count) of terms(values[i]...), for at most kSumBlock elements.
+template <class C, std::size_t N, class Terms, class... Values>
+[[gnu::always_inline]] inline void add_block(std::int64_t count, std::array<double, N>& totals, Terms&& terms,
+                                             const Values*... values) {
   using Register = typename SumRegister<C>::Type;
   constexpr std::int64_t kWidth = kSumRegister / sizeof(C);
   constexpr std::int64_t kRegisters = kSumLanes / kWidth;
-  std::array<double, N> totals{};
-  for (std::int64_t begin = 0; begin < count; begin += kSumBlock) {
-    const std::int64_t end = std::min(begin + kSumBlock, count);
-    Register sums[N][kRegisters] = {};
-    std::int64_t i = begin;
-    for (; i + kSumLanes <= end; i += kSumLanes) {
+  const auto load = [](const C* from) __attribute__((always_inline)) {
+    Register read;
+    __builtin_memcpy(&read, from, sizeof read);
+    return read;
+  };
+  Register sums[N][kRegisters] = {};
+  std::int64_t i = 0;
+  for (; i + kSumLanes <= count; i += kSumLanes) {
 #pragma GCC unroll 16
-      for (std::int64_t r = 0; r < kRegisters; ++r) {
-        const auto term = terms(read_as<Register>(values + i + r * kWidth)...);
+    for (std::int64_t r = 0; r < kRegisters; ++r) {
+      const auto term = terms(load(values + i + r * kWidth)...);
 #pragma GCC unroll 2
-        for (std::size_t k = 0; k < N; ++k) {
-          sums[k][r] += term[k];
-        }
+      for (std::size_t k = 0; k < N; ++k) {
+        sums[k][r] += term[k];
       }
     }
-    if (i < end) {
-      C last[N][kSumLanes] = {};
-      for (std::int64_t lane = 0; lane < end - i; ++lane) {
-        const auto term = terms(read_as<C>(values + i + lane)...);
-        for (std::size_t k = 0; k < N; ++k) {
-          last[k][lane] = term[k];
-        }
-      }
+  }
+  if (i < count) {
+    C last[N][kSumLanes] = {};
+    for (std::int64_t lane = 0; lane < count - i; ++lane) {
+      const auto term = terms(values[i + lane]...);
       for (std::size_t k = 0; k < N; ++k) {
-#pragma GCC unroll 16
-        for (std::int64_t r = 0; r < kRegisters; ++r) {
-          sums[k][r] += read_as<Register>(last[k] + r * kWidth);
-        }
+        last[k][lane] = term[k];
       }
     }
     for (std::size_t k = 0; k < N; ++k) {
-#pragma GCC unroll 8
-      for (std::int64_t half = kRegisters / 2; half > 0; half /= 2) {
 #pragma GCC unroll 16
-        for (std::int64_t r = 0; r < half; ++r) {
-          sums[k][r] += sums[k][r + half];
-        }
+      for (std::int64_t r = 0; r < kRegisters; ++r) {
+        sums[k][r] += load(last[k] + r * kWidth);
       }
-      totals[k] += static_cast<double>(sum_of_lanes<C>(sums[k][0]));
     }
+  }
+  for (std::size_t k = 0; k < N; ++k) {
+#pragma GCC unroll 8
+    for (std::int64_t half = kRegisters / 2; half > 0; half /= 2) {
+#pragma GCC unroll 16
+      for (std::int64_t r = 0; r < half; ++r) {
+        sums[k][r] += sums[k][r + half];
+      }
+    }
+    totals[k] += static_cast<double>(sum_of_lanes<C>(sums[k][0]));
+  }
+}
+
+/// Sums over [0, count) of terms(values[i]...), which gives an array of N numbers of type C, or of registers for
+/// registers.
+template <class C, std::size_t N, class Terms, class... T>
+[[gnu::always_inline]] inline std::array<double, N> sums_of(std::int64_t count, Terms&& terms, const T*... values) {
+  std::array<double, N> totals{};
+  for (std::int64_t begin = 0; begin < count; begin += kSumBlock) {
+    const std::int64_t length = std::min(kSumBlock, count - begin);
+    add_block<C>(length, totals, terms, SumBlock<C, T>(values + begin, length).numbers()...);
   }
   return totals;
 }
@@ -174,8 +189,9 @@ template <class T, class C = ComputeType<T>>
 [[gnu::always_inline]] inline Moments moments_of(const T* values, std::int64_t size) {
   Moments all;
   for (std::int64_t begin = 0; begin < size; begin += kSumBlock) {
-    const T* x = values + begin;
     const std::int64_t length = std::min(kSumBlock, size - begin);
+    const SumBlock<C, T> block(values + begin, length);
+    const C* const x = block.numbers();
     const auto count = static_cast<double>(length);
     const C first = x[0];
     const auto [apart] = sums_of<C, 1>(length, [=](auto value) { return std::array{value - first}; }, x);
