@@ -1,8 +1,10 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <tandem/core/error.h>
@@ -235,6 +237,45 @@ TEST(Pointwise, PowersWithSpecialExponents) {
   EXPECT_EQ(dense(pow_scalar_grad, g, x, 2), (std::vector<double>{-4, 0, 6}));
   EXPECT_EQ(dense(pow_scalar_grad, g, x, 1), (std::vector<double>{1, 1, 1})) << "0 ** 0 is 1";
   EXPECT_EQ(dense(pow_scalar_grad, g, x, 0), (std::vector<double>{0, 0, 0})) << "even where x ** -1 is infinite";
+}
+
+template <class T>
+void expect_gradients_of_special_powers() {
+  const std::vector<T> values{0, T(-0.0), 1, -1, 2, -2, T(0.5), T(-0.5), 3, T(-2.5), T(kInf), T(-kInf), T(kNaN)};
+  std::vector<T> base, exponent;
+  for (const T a : values) {
+    for (const T b : values) {
+      base.push_back(a);
+      exponent.push_back(b);
+    }
+  }
+  std::vector<T> g(base.size(), 2), of_base(base.size()), of_exponent(base.size());
+  for (auto [op, out] : {std::pair{pow_grad_base, &of_base}, {pow_grad_exponent, &of_exponent}}) {
+    launch(test::cpu(), Pointwise{.op = op,
+                                  .dtype = dtype_of<T>,
+                                  .loop = test::loop_of({std::ssize(base)}),
+                                  .out = {out->data(), {1}},
+                                  .in = {{g.data(), {1}}, {base.data(), {1}}, {exponent.data(), {1}}}});
+  }
+  const auto expect_like = [](T got, T expected) {
+    if (std::isfinite(expected)) {
+      EXPECT_NEAR(got, expected, 4e-6 * std::abs(expected));
+    } else {
+      EXPECT_TRUE(std::isnan(expected) ? std::isnan(got) : got == expected) << got << ", expected " << expected;
+    }
+  };
+  for (std::size_t i = 0; i < base.size(); ++i) {
+    const T a = base[i];
+    const T b = exponent[i];
+    SCOPED_TRACE(fmt::format("{} ** {}", a, b));
+    expect_like(of_base[i], b == 0 ? 0 : 2 * b * std::pow(a, b - 1));
+    expect_like(of_exponent[i], a == 0 && b >= 0 ? 0 : 2 * std::pow(a, b) * std::log(a));
+  }
+}
+
+TEST(Pointwise, GradientsOfPowersOfSpecialValuesAreThoseOfTheirFormulas) {
+  expect_gradients_of_special_powers<float>();
+  expect_gradients_of_special_powers<double>();
 }
 
 TEST(Pointwise, IntegersWrapAround) {
