@@ -148,6 +148,20 @@ void gradient_of_plane(Device device, const PoolShape& shape, Accumulate accumul
   }
 }
 
+// Lets write(y, upper, lower) write the gradients of the two rows of each row of outputs, and zeros to the rest of the
+// plane.
+template <class T, class Write>
+void double_rows(const PoolShape& shape, T* in_grad, Write&& write) {
+  for (std::int64_t y = 0; y < shape.out[0]; ++y) {
+    T* upper = in_grad + 2 * y * shape.in[1];
+    T* lower = upper + shape.in[1];
+    write(y, upper, lower);
+    std::fill(upper + 2 * shape.out[1], lower, T(0));
+    std::fill(lower + 2 * shape.out[1], lower + shape.in[1], T(0));
+  }
+  std::fill(in_grad + 2 * shape.out[0] * shape.in[1], in_grad + shape.in_plane(), T(0));
+}
+
 // Each of a window's four elements looks whether it was chosen.
 template <class T>
 void halve_rows_back(const cpu::HalvedRows& rows, const T* grad, const std::int32_t* places, T* upper, T* lower) {
@@ -185,16 +199,10 @@ void max_pool_grad(Device device, const MaxPoolGrad& kernel) {
     const std::int32_t* places = kernel.places + plane * shape.out_plane();
     T* in_grad = static_cast<T*>(kernel.in_grad) + plane * shape.in_plane();
     if (halves) {
-      for (std::int64_t y = 0; y < shape.out[0]; ++y) {
-        T* upper = in_grad + 2 * y * shape.in[1];
-        T* lower = upper + shape.in[1];
+      return double_rows(shape, in_grad, [&](std::int64_t y, T* upper, T* lower) {
         const cpu::HalvedRows rows{shape.out[1], static_cast<std::int32_t>(2 * y) * width, width};
         halve_rows_back(rows, grad + y * shape.out[1], places + y * shape.out[1], upper, lower);
-        std::fill(upper + 2 * shape.out[1], lower, T(0));
-        std::fill(lower + 2 * shape.out[1], lower + shape.in[1], T(0));
-      }
-      std::fill(in_grad + 2 * shape.out[0] * shape.in[1], in_grad + shape.in_plane(), T(0));
-      return;
+      });
     }
     gradient_of_plane(device, shape, kernel.accumulate, in_grad, [&](auto* sums) {
       for (std::int64_t output = 0; output < shape.out_plane(); ++output) {
@@ -237,10 +245,64 @@ void for_each_mean(const PoolShape& shape, const Divisor& divisor, const Window*
   }
 }
 
+// Whether windows of f32 or 16 bits are halves, for which there are vector loops. Their divisors are equal, because
+// none reaches beyond the plane.
+template <class T>
+bool has_halves(const PoolShape& shape) {
+  return !std::is_same_v<T, double> && is_halving(shape);
+}
+
+template <class T>
+void mean_of_halves(std::int64_t count, float divisor, const T* upper, const T* lower, T* out) {
+  if constexpr (std::is_same_v<T, float>) {
+    TANDEM_BY_ISA(mean_of_halves_f32)(count, divisor, upper, lower, out);
+  } else if constexpr (is_16_bit<T>) {
+    float above[2 * kPiece];
+    float below[2 * kPiece];
+    float mean[kPiece];
+    for (std::int64_t x = 0; x < count; x += kPiece) {
+      const std::int64_t here = std::min(kPiece, count - x);
+      cpu::widen(above, upper + 2 * x, 2 * here);
+      cpu::widen(below, lower + 2 * x, 2 * here);
+      TANDEM_BY_ISA(mean_of_halves_f32)(here, divisor, above, below, mean);
+      cpu::narrow(out + x, mean, here);
+    }
+  }
+}
+
+template <class T>
+void mean_of_halves_back(std::int64_t count, float divisor, const T* grad, T* upper, T* lower) {
+  if constexpr (std::is_same_v<T, float>) {
+    TANDEM_BY_ISA(mean_of_halves_grad_f32)(count, divisor, grad, upper, lower);
+  } else if constexpr (is_16_bit<T>) {
+    float given[kPiece];
+    float above[2 * kPiece];
+    float below[2 * kPiece];
+    for (std::int64_t x = 0; x < count; x += kPiece) {
+      const std::int64_t here = std::min(kPiece, count - x);
+      cpu::widen(given, grad + x, here);
+      TANDEM_BY_ISA(mean_of_halves_grad_f32)(here, divisor, given, above, below);
+      cpu::narrow(upper + 2 * x, above, 2 * here);
+      cpu::narrow(lower + 2 * x, below, 2 * here);
+    }
+  }
+}
+
 template <class T>
 void avg_pool(Context& context, const AvgPool& kernel) {
   using C = ComputeType<T>;
   const PoolShape& shape = kernel.shape;
+  if (has_halves<T>(shape)) {
+    const auto divisor = static_cast<float>(kernel.divisor.at(shape, 0, 0));
+    return for_each_plane(shape, [&](std::int64_t plane) {
+      const T* in = static_cast<const T*>(kernel.in) + plane * shape.in_plane();
+      T* out = static_cast<T*>(kernel.out) + plane * shape.out_plane();
+      for (std::int64_t y = 0; y < shape.out[0]; ++y) {
+        const T* upper = in + 2 * y * shape.in[1];
+        mean_of_halves(shape.out[1], divisor, upper, upper + shape.in[1], out + y * shape.out[1]);
+      }
+    });
+  }
   const ScratchScope scope(context.scratch);
   const Window* const all_rows = windows(context.scratch, shape, kernel.divisor, 0);
   const Window* const all_columns = windows(context.scratch, shape, kernel.divisor, 1);
@@ -265,6 +327,16 @@ template <class T>
 void avg_pool_grad(Context& context, const AvgPoolGrad& kernel) {
   using C = ComputeType<T>;
   const PoolShape& shape = kernel.shape;
+  if (has_halves<T>(shape) && kernel.accumulate == Accumulate::no) {
+    const auto divisor = static_cast<float>(kernel.divisor.at(shape, 0, 0));
+    return for_each_plane(shape, [&](std::int64_t plane) {
+      const T* grad = static_cast<const T*>(kernel.grad) + plane * shape.out_plane();
+      double_rows(shape, static_cast<T*>(kernel.in_grad) + plane * shape.in_plane(),
+                  [&](std::int64_t y, T* upper, T* lower) {
+                    mean_of_halves_back(shape.out[1], divisor, grad + y * shape.out[1], upper, lower);
+                  });
+    });
+  }
   const Device device = context.device;
   const ScratchScope scope(context.scratch);
   const Window* const all_rows = windows(context.scratch, shape, kernel.divisor, 0);

@@ -20,6 +20,10 @@ TANDEM_FOR_EACH_ISA(
                            std::int32_t* places);
     /* The gradients of both rows. */
     void max_of_halves_grad_f32(const HalvedRows& rows, const float* grad, const std::int32_t* places, float* upper,
-                                float* lower);)
+                                float* lower);
+    /* The mean of each of `count` windows of two by two in two rows. */
+    void mean_of_halves_f32(std::int64_t count, float divisor, const float* upper, const float* lower, float* out);
+    /* The gradients of both rows. */
+    void mean_of_halves_grad_f32(std::int64_t count, float divisor, const float* grad, float* upper, float* lower);)
 
 }  // namespace tandem::inline v0::kernels::cpu

@@ -80,4 +80,22 @@ void max_of_halves_grad_f32(const HalvedRows& rows, const float* grad, const std
   }
 }
 
+// As in the loops for all windows, sums begin with 0, which is not seen but for the sign of a 0.
+void mean_of_halves_f32(std::int64_t count, float divisor, const float* upper, const float* lower, float* out) {
+  for (std::int64_t x = 0; x < count; x += kLanes) {
+    const Halves above = halves_of(upper + 2 * x, count - x);
+    const Halves below = halves_of(lower + 2 * x, count - x);
+    const Vec sum = broadcast(0) + above.even + above.odd + below.even + below.odd;
+    store(out + x, sum / broadcast(divisor), first(count - x));
+  }
+}
+
+void mean_of_halves_grad_f32(std::int64_t count, float divisor, const float* grad, float* upper, float* lower) {
+  for (std::int64_t x = 0; x < count; x += kLanes) {
+    const Vec part = broadcast(0) + load(grad + x, first(count - x)) / broadcast(divisor);
+    join_halves(part, part, upper + 2 * x, count - x);
+    join_halves(part, part, lower + 2 * x, count - x);
+  }
+}
+
 }  // namespace tandem::inline v0::kernels::cpu::TANDEM_ISA
