@@ -49,7 +49,7 @@ bool is_halving(const PoolShape& shape) {
 }
 
 // Windows of 16 bits that are widened at a time.
-constexpr std::int64_t kPiece = 512;
+constexpr std::int64_t kPiece = 256;
 
 // Calls body(part, first window) for parts of two rows.
 template <class Body>

@@ -34,10 +34,18 @@ void for_each_pair(const PoolShape& s, Body&& body) {
     return false;
   };
   for (std::int64_t plane = 0; plane < s.planes; ++plane) {
-    for (std::int64_t o = 0; o < s.out_plane(); ++o) {
-      for (std::int64_t i = 0; i < s.in_plane(); ++i) {
-        if (reads(0, o / s.out[1], i / s.in[1]) && reads(1, o % s.out[1], i % s.in[1])) {
-          body(static_cast<std::size_t>(plane * s.out_plane() + o), static_cast<std::size_t>(plane * s.in_plane() + i));
+    for (std::int64_t row = 0; row < s.out[0] * s.in[0]; ++row) {
+      const std::int64_t y = row / s.in[0];
+      const std::int64_t from = row % s.in[0];
+      if (!reads(0, y, from)) {
+        continue;
+      }
+      for (std::int64_t x = 0; x < s.out[1]; ++x) {
+        for (std::int64_t at = 0; at < s.in[1]; ++at) {
+          if (reads(1, x, at)) {
+            body(static_cast<std::size_t>(plane * s.out_plane() + y * s.out[1] + x),
+                 static_cast<std::size_t>(plane * s.in_plane() + from * s.in[1] + at));
+          }
         }
       }
     }
