@@ -31,10 +31,11 @@ struct Rows {
         columns(tile.channels * tiles.inner) {}
 };
 
-// Adds the moments of each column, computed like moments_of() of a row, to those that are empty.
+// Writes the moments of each column, computed like moments_of() of a row.
 template <class T>
 void column_moments(const T* x, std::int64_t rows, const Rows& at, Moments (&moments)[kTileColumns]) {
   using C = ComputeType<T>;
+  std::fill_n(moments, at.columns, Moments{});
   for (std::int64_t block = 0; block < rows; block += kSumRows) {
     const std::int64_t end = std::min(block + kSumRows, rows);
     const auto count = static_cast<double>(end - block);
@@ -70,7 +71,7 @@ void tile_moments(const T* in, const Tiles& tiles, const NormTile& tile, Moments
   in += at.first;
   std::fill_n(out, tile.channels, Moments{});
   if (tiles.narrow()) {
-    Moments of_columns[kTileColumns] = {};
+    Moments of_columns[kTileColumns];
     column_moments(in, tile.rows, at, of_columns);
     for (std::int64_t i = 0; i < tiles.inner; ++i) {
       const double share = 1 / (static_cast<double>(i) + 1);
@@ -101,6 +102,7 @@ void for_each_dense_row(const Tiles& tiles, const NormTile& tile, Body&& body) {
 // Holds of_channel(channel) for each column of a narrow tile, or for each channel of a wide one.
 template <class C>
 struct Coefficients {
+  static_assert(kTileRow * 8 / kTileColumns <= kTileColumns);  // channels of a wide tile
   C values[kTileColumns];
 
   template <class OfChannel>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 
@@ -23,11 +24,11 @@ inline constexpr std::int64_t kSumBlock = 512;        // elements summed before 
 inline constexpr std::int64_t kSumRows = 64;          // rows summed before the sums of their columns join the others
 inline constexpr std::int64_t kTileColumns = 512;     // few enough for their sums to stay in L1
 inline constexpr std::int64_t kTileElements = 65536;  // some 20 us of work
-inline constexpr std::int64_t kTileRow = 4096;        // elements of a row, if there are as many tiles as ...
-inline constexpr std::int64_t kTilesAtLeast = 8;
+inline constexpr std::int64_t kTileRow = 4096;        // elements that are read in one go
+inline constexpr std::int64_t kTilesPerThread = 4;    // so that all threads end at about the same time
 
-// Bytes of a register. Compilers would keep an array of sums in memory, and each addition would wait for the store of
-// the one before.
+// Bytes of a register. Compilers keep an array of sums in memory, where each addition waits for the store of the one
+// before.
 #if defined(__AVX512F__)
 constexpr std::size_t kSumRegister = 64;
 #elif defined(__AVX__)
@@ -35,9 +36,9 @@ constexpr std::size_t kSumRegister = 32;
 #else
 constexpr std::size_t kSumRegister = 16;
 #endif
-template <class C>
+template <class C, std::size_t kBytes = kSumRegister>
 struct SumRegister {
-  typedef C Type __attribute__((vector_size(kSumRegister)));  // `using` does not take the attribute here
+  typedef C Type __attribute__((vector_size(kBytes)));  // `using` does not take the attribute here
 };
 
 /// The sum of a register, by halves.
@@ -73,54 +74,68 @@ class SumBlock<C, C> {
   const C* numbers_;
 };
 
-/// Adds to `totals` the sums over [0, count) of terms(values[i]...), for at most kSumBlock elements.
-template <class C, std::size_t N, class Terms, class... Values>
+/// Adds to `totals` the sums over [0, count) of terms(values[i]...), for at most kSumBlock elements. Element i is in
+/// sum i % kSumLanes. The sums of long blocks stay in registers, where there are enough of them.
+template <class C, std::size_t N, class Terms>
 [[gnu::always_inline]] inline void add_block(std::int64_t count, std::array<double, N>& totals, Terms&& terms,
-                                             const Values*... values) {
+                                             std::same_as<C> auto const*... values) {
   using Register = typename SumRegister<C>::Type;
   constexpr std::int64_t kWidth = kSumRegister / sizeof(C);
   constexpr std::int64_t kRegisters = kSumLanes / kWidth;
-  const auto load = [](const C* from) __attribute__((always_inline)) {
-    Register read;
-    __builtin_memcpy(&read, from, sizeof read);
-    return read;
-  };
-  Register sums[N][kRegisters] = {};
+  C lanes[N][kSumLanes] = {};
   std::int64_t i = 0;
-  for (; i + kSumLanes <= count; i += kSumLanes) {
-#pragma GCC unroll 16
-    for (std::int64_t r = 0; r < kRegisters; ++r) {
-      const auto term = terms(load(values + i + r * kWidth)...);
+  if constexpr (N * kRegisters <= 8) {
+    if (count >= kSumLanes) {
+      Register sums[N][kRegisters] = {};
+      const auto load = [](const C* from) __attribute__((always_inline)) {
+        Register read;
+        __builtin_memcpy(&read, from, sizeof read);
+        return read;
+      };
+      for (; i + kSumLanes <= count; i += kSumLanes) {
+#pragma GCC unroll 8
+        for (std::int64_t r = 0; r < kRegisters; ++r) {
+          const auto term = terms(load(values + i + r * kWidth)...);
 #pragma GCC unroll 2
-      for (std::size_t k = 0; k < N; ++k) {
-        sums[k][r] += term[k];
+          for (std::size_t k = 0; k < N; ++k) {
+            sums[k][r] += term[k];
+          }
+        }
       }
+      if (i == count) {
+        for (std::size_t k = 0; k < N; ++k) {
+#pragma GCC unroll 8
+          for (std::int64_t half = kRegisters / 2; half > 0; half /= 2) {
+#pragma GCC unroll 8
+            for (std::int64_t r = 0; r < half; ++r) {
+              sums[k][r] += sums[k][r + half];
+            }
+          }
+          totals[k] += static_cast<double>(sum_of_lanes<C>(sums[k][0]));
+        }
+        return;
+      }
+      __builtin_memcpy(lanes, sums, sizeof lanes);
     }
   }
-  if (i < count) {
-    C last[N][kSumLanes] = {};
-    for (std::int64_t lane = 0; lane < count - i; ++lane) {
-      const auto term = terms(values[i + lane]...);
-      for (std::size_t k = 0; k < N; ++k) {
-        last[k][lane] = term[k];
+  for (; i < count; i += kSumLanes) {
+    const auto add = [&](std::int64_t width) {
+      for (std::int64_t lane = 0; lane < width; ++lane) {
+        const auto term = terms(values[i + lane]...);
+        for (std::size_t k = 0; k < N; ++k) {
+          lanes[k][lane] += term[k];
+        }
       }
-    }
-    for (std::size_t k = 0; k < N; ++k) {
-#pragma GCC unroll 16
-      for (std::int64_t r = 0; r < kRegisters; ++r) {
-        sums[k][r] += load(last[k] + r * kWidth);
-      }
-    }
+    };
+    i + kSumLanes <= count ? add(kSumLanes) : add(count - i);
   }
   for (std::size_t k = 0; k < N; ++k) {
-#pragma GCC unroll 8
-    for (std::int64_t half = kRegisters / 2; half > 0; half /= 2) {
-#pragma GCC unroll 16
-      for (std::int64_t r = 0; r < half; ++r) {
-        sums[k][r] += sums[k][r + half];
+    for (int half = kSumLanes / 2; half > 0; half /= 2) {
+      for (int lane = 0; lane < half; ++lane) {
+        lanes[k][lane] += lanes[k][lane + half];
       }
     }
-    totals[k] += static_cast<double>(sum_of_lanes<C>(sums[k][0]));
+    totals[k] += static_cast<double>(lanes[k][0]);
   }
 }
 
@@ -217,8 +232,12 @@ struct Tiles {
   std::int64_t least = at_least_1(std::min(channels, kTileColumns / at_least_1(inner)));  // channels of a narrow tile
   std::int64_t height = at_least_1(kTileElements / at_least_1(least * inner));            // rows
   std::int64_t down = inner > 0 ? (outer + height - 1) / height : 0;
-  // In channels. Long rows are read faster, but all threads should have tiles. The sums do not depend on the width.
-  std::int64_t width = narrow() ? least : std::max(least, std::min(kTileRow / inner, channels* down / kTilesAtLeast));
+  // In channels. Long rows are read faster, but all threads need tiles. The sums do not depend on the width.
+  std::int64_t width =
+      narrow() ? least
+               : std::max(least,
+                          std::min(kTileRow / inner,
+                                   (channels * down) / (kTilesPerThread * core::ThreadPool::instance().num_threads())));
   std::int64_t across = (channels + width - 1) / width;
 
   /// True if the rows of a tile are walked as columns; else each channel of a row is a dense row.

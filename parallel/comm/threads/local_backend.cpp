@@ -74,8 +74,8 @@ void LocalBackend::meet(const Collective& call, const Buffers& buffers, bool mov
   int lost = -1;     // the lowest rank that never will
   bool has_failed = false;
   const auto is_over = [&] {
-    // Both flags are read before the arrivals that they are about: a rank may arrive, and then fail or leave. A call
-    // to which all ranks came succeeds on all of them.
+    // Both flags are read before the arrivals that they are about: a rank may arrive, and then fail or leave. What it
+    // does after a call to which all ranks came is no failure of that call.
     has_failed = group_->has_failed();
     missing = -1;
     lost = group_->is_lost(rank_) ? rank_ : -1;
@@ -140,6 +140,9 @@ void LocalBackend::run_together(const Collective& call, const Buffers& buffers, 
       wait_for_streams(buffers, &LocalSlot::Marks::given);
       move_data(call, buffers);
     }
+  }
+  if (group_->has_failed()) {  // data may have been left where it was, and no rank ends the call before this one
+    group_->throw_failure();
   }
   meet(call, buffers, true, time);
   wait_for_streams(buffers, &LocalSlot::Marks::done);
