@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <tandem/core/float16.h>
 #include <tandem/core/thread_pool.h>
@@ -54,37 +54,17 @@ template <class C, class Register>
   }
 }
 
-/// At most kSumBlock values as numbers of type C: the values themselves, or a copy of those of a smaller type.
-template <class C, class T>
-class SumBlock {
- public:
-  [[gnu::always_inline]] SumBlock(const T* values, std::int64_t count) noexcept { widen(numbers_, values, count); }
-  [[gnu::always_inline]] const C* numbers() const noexcept { return numbers_; }
-
- private:
-  C numbers_[kSumBlock];
-};
-template <class C>
-class SumBlock<C, C> {
- public:
-  [[gnu::always_inline]] SumBlock(const C* values, std::int64_t /*count*/) noexcept : numbers_(values) {}
-  [[gnu::always_inline]] const C* numbers() const noexcept { return numbers_; }
-
- private:
-  const C* numbers_;
-};
-
 /// Adds to `totals` the sums over [0, count) of terms(values[i]...), for at most kSumBlock elements. Element i is in
 /// sum i % kSumLanes. The sums of long blocks stay in registers, where there are enough of them.
-template <class C, std::size_t N, class Terms>
+template <class C, std::size_t N, class Terms, class... T>
 [[gnu::always_inline]] inline void add_block(std::int64_t count, std::array<double, N>& totals, Terms&& terms,
-                                             std::same_as<C> auto const*... values) {
+                                             const T*... values) {
   using Register = typename SumRegister<C>::Type;
   constexpr std::int64_t kWidth = kSumRegister / sizeof(C);
   constexpr std::int64_t kRegisters = kSumLanes / kWidth;
-  C lanes[N][kSumLanes] = {};
+  C lanes[N][kSumLanes];
   std::int64_t i = 0;
-  if constexpr (N * kRegisters <= 8) {
+  if constexpr (N * kRegisters <= 8 && (std::is_same_v<C, T> && ...)) {
     if (count >= kSumLanes) {
       Register sums[N][kRegisters] = {};
       const auto load = [](const C* from) __attribute__((always_inline)) {
@@ -118,10 +98,13 @@ template <class C, std::size_t N, class Terms>
       __builtin_memcpy(lanes, sums, sizeof lanes);
     }
   }
+  if (i == 0) {
+    __builtin_memset(lanes, 0, sizeof lanes);
+  }
   for (; i < count; i += kSumLanes) {
     const auto add = [&](std::int64_t width) {
       for (std::int64_t lane = 0; lane < width; ++lane) {
-        const auto term = terms(values[i + lane]...);
+        const auto term = terms(C(values[i + lane])...);
         for (std::size_t k = 0; k < N; ++k) {
           lanes[k][lane] += term[k];
         }
@@ -146,7 +129,7 @@ template <class C, std::size_t N, class Terms, class... T>
   std::array<double, N> totals{};
   for (std::int64_t begin = 0; begin < count; begin += kSumBlock) {
     const std::int64_t length = std::min(kSumBlock, count - begin);
-    add_block<C>(length, totals, terms, SumBlock<C, T>(values + begin, length).numbers()...);
+    add_block<C>(length, totals, terms, (values + begin)...);
   }
   return totals;
 }
@@ -205,8 +188,13 @@ template <class T, class C = ComputeType<T>>
   Moments all;
   for (std::int64_t begin = 0; begin < size; begin += kSumBlock) {
     const std::int64_t length = std::min(kSumBlock, size - begin);
-    const SumBlock<C, T> block(values + begin, length);
-    const C* const x = block.numbers();
+    C widened[std::is_same_v<C, T> ? 1 : kSumBlock];
+    const C* x = widened;
+    if constexpr (std::is_same_v<C, T>) {
+      x = values + begin;
+    } else {
+      widen(widened, values + begin, length);
+    }
     const auto count = static_cast<double>(length);
     const C first = x[0];
     const auto [apart] = sums_of<C, 1>(length, [=](auto value) { return std::array{value - first}; }, x);
