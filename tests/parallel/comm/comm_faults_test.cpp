@@ -358,9 +358,9 @@ TEST(CommFaults, ARankWhoseGroupIsGoneIsLostWhateverOutlivesIt) {
 
 // A broadcast leaves off when the group fails. A rank that then ends the call without an error must have all data.
 TEST(CommFaults, ACallThatFailedHalfwaySucceedsOnNoRankWithHalfTheData) {
-  constexpr std::int64_t kNumel = 4'000'000;
+  constexpr std::int64_t kNumel = 1'000'000;
   std::vector<Tensor> tensors(3);
-  for (int round = 0; round < 40; ++round) {
+  for (int round = 0; round < 30; ++round) {
     auto groups = local_groups(3, {.timeout = 30s});
     std::vector<std::thread> ranks;
     for (std::size_t r = 0; r < 3; ++r) {
@@ -373,7 +373,7 @@ TEST(CommFaults, ACallThatFailedHalfwaySucceedsOnNoRankWithHalfTheData) {
         }
       });
     }
-    std::this_thread::sleep_for(std::chrono::microseconds(50 * round));
+    std::this_thread::sleep_for(std::chrono::microseconds(20 * round));
     groups[0]->abort("in the middle");
     for (std::thread& rank : ranks) {
       rank.join();
@@ -384,7 +384,7 @@ TEST(CommFaults, ACallThatFailedHalfwaySucceedsOnNoRankWithHalfTheData) {
 // A rank may fail right after a call, while another one still looks whether all have come to it, or whether a message
 // has. (The moment is so short for messages that an error there is seldom caught.)
 TEST(CommFaults, ACallToWhichAllRanksCameSucceedsOnAllOfThem) {
-  constexpr int kRounds = 3000;
+  constexpr int kRounds = 2000;
   std::atomic<int> made{0};
   const auto fails_after = [&](ProcessGroup& world, const std::vector<int>& members, const auto& call) {
     try {
