@@ -260,13 +260,12 @@ void mean_of_halves(std::int64_t count, float divisor, const T* upper, const T* 
     float above[2 * kPiece];
     float below[2 * kPiece];
     float mean[kPiece];
-    for (std::int64_t x = 0; x < count; x += kPiece) {
-      const std::int64_t here = std::min(kPiece, count - x);
-      cpu::widen(above, upper + 2 * x, 2 * here);
-      cpu::widen(below, lower + 2 * x, 2 * here);
-      TANDEM_BY_ISA(mean_of_halves_f32)(here, divisor, above, below, mean);
-      cpu::narrow(out + x, mean, here);
-    }
+    for_each_part({count, 0, 0}, [&](const cpu::HalvedRows& part, std::int64_t x) {
+      cpu::widen(above, upper + 2 * x, 2 * part.count);
+      cpu::widen(below, lower + 2 * x, 2 * part.count);
+      TANDEM_BY_ISA(mean_of_halves_f32)(part.count, divisor, above, below, mean);
+      cpu::narrow(out + x, mean, part.count);
+    });
   }
 }
 
@@ -278,13 +277,12 @@ void mean_of_halves_back(std::int64_t count, float divisor, const T* grad, T* up
     float given[kPiece];
     float above[2 * kPiece];
     float below[2 * kPiece];
-    for (std::int64_t x = 0; x < count; x += kPiece) {
-      const std::int64_t here = std::min(kPiece, count - x);
-      cpu::widen(given, grad + x, here);
-      TANDEM_BY_ISA(mean_of_halves_grad_f32)(here, divisor, given, above, below);
-      cpu::narrow(upper + 2 * x, above, 2 * here);
-      cpu::narrow(lower + 2 * x, below, 2 * here);
-    }
+    for_each_part({count, 0, 0}, [&](const cpu::HalvedRows& part, std::int64_t x) {
+      cpu::widen(given, grad + x, part.count);
+      TANDEM_BY_ISA(mean_of_halves_grad_f32)(part.count, divisor, given, above, below);
+      cpu::narrow(upper + 2 * x, above, 2 * part.count);
+      cpu::narrow(lower + 2 * x, below, 2 * part.count);
+    });
   }
 }
 

@@ -66,6 +66,11 @@ std::string LocalBackend::refusal(const Collective& call) const {
 // Publishes this rank's call and waits until all ranks have arrived. Throws once a rank is known to be lost or any rank
 // has failed.
 void LocalBackend::meet(const Collective& call, const Buffers& buffers, bool moves_data, const CallTime& time) {
+  // No rank leaves this meeting before this one has come to it: the failure is one of this call, whose data may have
+  // been left where it was, or of an earlier one.
+  if (group_->has_failed()) {
+    group_->throw_failure();
+  }
   const std::uint64_t meeting = ++meeting_;
   own().note(meeting) = {moves_data, call, buffers};
   own().arrived.store(meeting);
@@ -140,9 +145,6 @@ void LocalBackend::run_together(const Collective& call, const Buffers& buffers, 
       wait_for_streams(buffers, &LocalSlot::Marks::given);
       move_data(call, buffers);
     }
-  }
-  if (group_->has_failed()) {  // data may have been left where it was, and no rank ends the call before this one
-    group_->throw_failure();
   }
   meet(call, buffers, true, time);
   wait_for_streams(buffers, &LocalSlot::Marks::done);
