@@ -9,6 +9,7 @@
 
 #include <benchmark/benchmark.h>
 
+#include <tandem/kernels/launch.h>
 #include <tandem/kernels/matmul.h>
 #include <tandem/tandem.h>
 

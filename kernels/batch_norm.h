@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include <tandem/core/dtype.h>
-#include <tandem/kernels/launch.h>
+#include <tandem/kernels/kernel.h>
 #include <tandem/kernels/norm_formulas.h>
 
 namespace tandem::inline v0::kernels {

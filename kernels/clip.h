@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include <tandem/core/dtype.h>
-#include <tandem/kernels/launch.h>
+#include <tandem/kernels/kernel.h>
 
 // Norms and limits of gradients, over `count` dense elements of flat storage.
 

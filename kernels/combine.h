@@ -5,7 +5,7 @@
 
 #include <tandem/core/dtype.h>
 #include <tandem/core/export.h>
-#include <tandem/kernels/launch.h>
+#include <tandem/kernels/kernel.h>
 #include <tandem/kernels/math.h>
 
 namespace tandem::inline v0::kernels {

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include <tandem/core/dtype.h>
-#include <tandem/kernels/launch.h>
+#include <tandem/kernels/kernel.h>
 
 // Convolutions in two dimensions, in the sense of cross-correlation. One dimension is two with a height of 1. All
 // arrays are dense: images [batch, channels, height, width], weights [outputs, inputs of a group, height, width].

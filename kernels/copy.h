@@ -4,7 +4,7 @@
 
 #include <tandem/core/device.h>
 #include <tandem/core/dtype.h>
-#include <tandem/kernels/launch.h>
+#include <tandem/kernels/kernel.h>
 #include <tandem/kernels/loop.h>
 
 namespace tandem::inline v0::kernels {

@@ -4,7 +4,7 @@
 
 #include <tandem/core/bad_value.h>
 #include <tandem/core/dtype.h>
-#include <tandem/kernels/launch.h>
+#include <tandem/kernels/kernel.h>
 
 namespace tandem::inline v0::kernels {
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <tandem/kernels/launch.h>
 #include <tandem/kernels/matmul.h>
 #include <tandem/kernels/optimizer.h>
 

@@ -5,7 +5,7 @@
 
 #include <tandem/core/dtype.h>
 #include <tandem/core/export.h>
-#include <tandem/kernels/launch.h>
+#include <tandem/kernels/kernel.h>
 #include <tandem/kernels/step_state.h>
 
 // Loss scaling (Micikevicius et al., "Mixed precision training", 2018). All values that it decides by stay on the

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include <tandem/core/dtype.h>
-#include <tandem/kernels/launch.h>
+#include <tandem/kernels/kernel.h>
 
 // On a CPU, the caller has checked the indices before a kernel runs. On a GPU the kernels check them: they report an
 // index out of range under the name `op` (a string literal) and leave its elements out.

@@ -4,7 +4,7 @@
 
 #include <tandem/core/dtype.h>
 #include <tandem/core/export.h>
-#include <tandem/kernels/launch.h>
+#include <tandem/kernels/kernel.h>
 #include <tandem/kernels/loop.h>
 #include <tandem/kernels/reduce.h>
 

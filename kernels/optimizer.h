@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include <tandem/core/dtype.h>
-#include <tandem/kernels/launch.h>
+#include <tandem/kernels/kernel.h>
 #include <tandem/kernels/step_state.h>
 
 // Optimiser steps over `count` dense elements of flat storage. One pass reads and writes each value once.

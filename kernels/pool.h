@@ -5,7 +5,7 @@
 
 #include <tandem/core/dtype.h>
 #include <tandem/core/export.h>
-#include <tandem/kernels/launch.h>
+#include <tandem/kernels/kernel.h>
 
 // Pooling over windows in two dimensions, plane by plane. One dimension is two with a height of 1. Arrays are dense:
 // [planes, height, width].

@@ -7,7 +7,7 @@
 
 #include <tandem/core/dtype.h>
 #include <tandem/core/export.h>
-#include <tandem/kernels/launch.h>
+#include <tandem/kernels/kernel.h>
 #include <tandem/kernels/math.h>
 #include <tandem/kernels/philox.h>
 #include <tandem/kernels/step_state.h>

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include <tandem/core/check.h>
+#include <tandem/kernels/launch.h>
 #include <tandem/kernels/optimizer.h>
 
 namespace tandem::inline v0::optim {

@@ -1,6 +1,7 @@
 #include <tandem/optim/rmsprop.h>
 
 #include <tandem/core/check.h>
+#include <tandem/kernels/launch.h>
 #include <tandem/kernels/optimizer.h>
 
 namespace tandem::inline v0::optim {

@@ -3,6 +3,7 @@
 
 #include <tandem/core/isa.h>
 #include <tandem/core/thread_pool.h>
+#include <tandem/kernels/launch.h>
 #include <tandem/kernels/matmul.h>
 #include <tandem/tensor/factories.h>
 

@@ -4,7 +4,7 @@
 
 #include <tandem/kernels/cpu/per_isa.h>
 #include <tandem/kernels/elementwise_loss.h>
-#include <tandem/kernels/launch.h>
+#include <tandem/kernels/kernel.h>
 
 // Element-wise losses of f32, on one thread; the caller divides the work.
 

@@ -5,7 +5,7 @@
 
 #include <tandem/core/dtype.h>
 #include <tandem/core/thread_pool.h>
-#include <tandem/kernels/launch.h>
+#include <tandem/kernels/kernel.h>
 
 // Summation of the rows' losses in the CPU kernels of losses over classes.
 

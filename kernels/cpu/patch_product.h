@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #include <tandem/kernels/cpu/patches.h>
-#include <tandem/kernels/launch.h>
+#include <tandem/kernels/kernel.h>
 
 // Products of patches on several threads. All cuts follow from sizes.
 

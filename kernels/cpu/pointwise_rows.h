@@ -80,7 +80,7 @@ template <PointwiseOp op, class T, bool kAccumulate, bool kEveryOp = false>
       return body(one, one, zero, one);
     }
     if (kArity == 2 && out_stride == 1 && stride[0] == 0 && stride[1] == 1) {
-      return body(one, zero, one, one);
+      return body(one, zero, one, zero);
     }
   }
   body(out_stride, stride[0], stride[kArity > 1 ? 1 : 0], stride[kArity > 2 ? 2 : 0]);

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include <tandem/kernels/cpu/per_isa.h>
-#include <tandem/kernels/launch.h>
+#include <tandem/kernels/kernel.h>
 
 // Rows of f32 for softmax and the losses over classes, on one thread; the caller divides the work.
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include <tandem/kernels/cpu/patches.h>
-#include <tandem/kernels/launch.h>
+#include <tandem/kernels/kernel.h>
 
 // Convolutions with windows of 3 x 3, one step apart, by 16 multiplications where 36 are usual: F(2x2, 3x3) of A. Lavin
 // and S. Gray, "Fast algorithms for convolutional neural networks", CVPR 2016, and F(3x3, 2x2) for the gradient of the

@@ -9,7 +9,7 @@
 #include <tandem/build.h>
 #include <tandem/core/export.h>
 #include <tandem/core/function_ref.h>
-#include <tandem/kernels/launch.h>
+#include <tandem/kernels/kernel.h>
 #include <tandem/kernels/step_state.h>
 
 #if !TANDEM_WITH_CUDA

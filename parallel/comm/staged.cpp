@@ -7,6 +7,7 @@
 
 #include <tandem/core/cuda_stream.h>
 #include <tandem/kernels/copy.h>
+#include <tandem/kernels/launch.h>
 #include <tandem/parallel/comm/faults.h>
 #include <tandem/parallel/comm/waiting.h>
 #include <tandem/tensor/cuda_allocator.h>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <tandem/kernels/conv.h>
-#include <tandem/kernels/launch.h>
+#include <tandem/kernels/kernel.h>
 #include <tandem/kernels/pointwise.h>
 #include <tandem/kernels/softmax.h>
 

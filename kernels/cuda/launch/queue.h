@@ -7,7 +7,7 @@
 
 #include <tandem/core/cuda/gpu.h>
 #include <tandem/core/cuda/runtime.h>
-#include <tandem/kernels/launch.h>
+#include <tandem/kernels/kernel.h>
 
 // The way of a kernel onto a GPU: each run(OnCuda, ...) makes one Queue and launches through it.
 

@@ -7,7 +7,7 @@
 
 #include <tandem/core/cuda_stream.h>
 #include <tandem/core/export.h>
-#include <tandem/kernels/launch.h>
+#include <tandem/kernels/kernel.h>
 #include <tandem/kernels/step_state.h>
 
 // Access of a GPU kernel to the scalars that change from step to step.
