@@ -36,20 +36,21 @@ template <class T>
 void column_moments(const T* x, std::int64_t rows, const Rows& at, Moments (&moments)[kTileColumns]) {
   using C = ComputeType<T>;
   std::fill_n(moments, at.columns, Moments{});
+  const auto row_of = [=](std::int64_t row) { return RowPiece<T>(x + row * at.stride, at.columns); };
   for (std::int64_t block = 0; block < rows; block += kSumRows) {
     const std::int64_t end = std::min(block + kSumRows, rows);
     const auto count = static_cast<double>(end - block);
-    const T* first = x + block * at.stride;
+    const RowPiece<T> first = row_of(block);
     C near[1][kTileColumns] = {};
-    cpu::add_rows(block, end, at.columns, near, [=](std::int64_t row) {
-      return [=, in = x + row * at.stride](std::int64_t c) { return std::array<C, 1>{in[c] - first[c]}; };
+    cpu::add_rows(block, end, at.columns, near, [&](std::int64_t row) {
+      return [&first, in = row_of(row)](std::int64_t c) { return std::array<C, 1>{in[c] - first[c]}; };
     });
     for (std::int64_t c = 0; c < at.columns; ++c) {
       near[0][c] = first[c] + near[0][c] / static_cast<C>(count);
     }
     C sums[2][kTileColumns] = {};
     cpu::add_rows(block, end, at.columns, sums, [=, means = &near[0][0]](std::int64_t row) {
-      return [=, in = x + row * at.stride](std::int64_t c) {
+      return [means, in = row_of(row)](std::int64_t c) {
         const C distance = in[c] - means[c];
         return std::array<C, 2>{distance, distance * distance};
       };
@@ -115,23 +116,43 @@ struct Coefficients {
   C operator[](std::int64_t i) const noexcept { return values[i]; }
 };
 
-// Sets out[i] = formula(i, k) for each element, where k is its column or channel in the tile.
-template <class T, class Formula>
-void for_each_element(const Tiles& tiles, const NormTile& tile, T* out, Formula&& formula) {
+// Sets out[i] = formula(i, in[i]...) for i in [0, count), in the type's arithmetic.
+template <class T, class Formula, class... In>
+[[gnu::always_inline]] inline void write_row(T* out, std::int64_t count, Formula&& formula, const In*... in) {
+  using C = ComputeType<T>;
+  if constexpr (std::is_same_v<C, T>) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      out[i] = formula(i, in[i]...);
+    }
+  } else {
+    for (std::int64_t begin = 0; begin < count; begin += kSumBlock) {
+      const std::int64_t length = std::min(kSumBlock, count - begin);
+      const auto write = [&](const auto&... pieces) {
+        C results[kSumBlock];
+        for (std::int64_t i = 0; i < length; ++i) {
+          results[i] = formula(begin + i, pieces[i]...);
+        }
+        narrow(out + begin, results, length);
+      };
+      write(RowPiece<In>(in + begin, length)...);
+    }
+  }
+}
+
+// Sets out[i] = formula(k, in[i]...) for each element of a tile, where k is its column or channel in the tile.
+template <class T, class Formula, class... In>
+void for_each_element(const Tiles& tiles, const NormTile& tile, T* out, Formula&& formula, const In*... in) {
   if (tiles.narrow()) {
     const Rows at(tiles, tile);
     for (std::int64_t row = 0; row < tile.rows; ++row) {
       const std::int64_t begin = at.first + row * at.stride;
-      for (std::int64_t c = 0; c < at.columns; ++c) {
-        out[begin + c] = T(formula(begin + c, c));
-      }
+      write_row(out + begin, at.columns, formula, (in + begin)...);
     }
     return;
   }
   for_each_dense_row(tiles, tile, [&](std::int64_t channel, std::int64_t begin, std::int64_t count) {
-    for (std::int64_t i = begin; i < begin + count; ++i) {
-      out[i] = T(formula(i, channel));
-    }
+    const auto in_channel = [&](std::int64_t, auto... values) { return formula(channel, values...); };
+    write_row(out + begin, count, in_channel, (in + begin)...);
   });
 }
 
@@ -150,8 +171,9 @@ void normalise_tile(const BatchNorm& kernel, const Tiles& tiles, const NormTile&
     const Normaliser<C> x(kernel.statistics[channel]);
     return x.shift * weight_of(channel) + (bias == nullptr ? C(0) : C(bias[channel]));
   });
-  for_each_element(tiles, tile, static_cast<T*>(kernel.out),
-                   [&](std::int64_t i, std::int64_t k) { return (in[i] - mean[k]) * scale[k] + shift[k]; });
+  for_each_element(
+      tiles, tile, static_cast<T*>(kernel.out),
+      [&](std::int64_t k, C value) { return (value - mean[k]) * scale[k] + shift[k]; }, in);
 }
 
 // Writes the sums of the tile's channels to out[0 ... tile.channels). If `in` is null, the products are not needed and
@@ -170,7 +192,8 @@ void tile_sums(const BatchNormGrad& kernel, const Tiles& tiles, const NormTile& 
     const Coefficients<C> shift(tiles, tile, [&](std::int64_t channel) { return normaliser_of(channel).shift; });
     double sums[2][kTileColumns] = {};
     cpu::column_sums<C, 2>(tile.rows, at.columns, sums, [&](std::int64_t row) {
-      return [&, g = grad + at.first + row * at.stride, x = in + at.first + row * at.stride](std::int64_t c) {
+      const std::int64_t begin = at.first + row * at.stride;
+      return [&, g = RowPiece<T>(grad + begin, at.columns), x = RowPiece<T>(in + begin, at.columns)](std::int64_t c) {
         return std::array<C, 2>{g[c], g[c] * ((x[c] - mean[c]) * rstd[c] + shift[c])};
       };
     });
@@ -199,19 +222,19 @@ void input_gradient_tile(const BatchNormGrad& kernel, const Tiles& tiles, const 
   const T* in = static_cast<const T*>(kernel.in);
   const T* weight = static_cast<const T*>(kernel.weight);
   T* out = static_cast<T*>(kernel.in_grad);
-  const C keep = kernel.accumulate_in == Accumulate::yes ? C(1) : C(0);
-  const auto write = [&](auto&& value) {
-    if (keep != 0) {
-      for_each_element(tiles, tile, out, [&](std::int64_t i, std::int64_t k) { return out[i] + value(i, k); });
+  const auto write = [&](auto&& value, auto... of) {
+    if (kernel.accumulate_in == Accumulate::yes) {
+      const auto add = [&](std::int64_t k, C old, auto... values) { return old + value(k, values...); };
+      for_each_element(tiles, tile, out, add, out, of...);
     } else {
-      for_each_element(tiles, tile, out, value);
+      for_each_element(tiles, tile, out, value, of...);
     }
   };
   const Coefficients<C> scale(tiles, tile, [&](std::int64_t channel) {
     return kernel.statistics[channel].rstd * (weight == nullptr ? 1.0 : static_cast<double>(weight[channel]));
   });
   if (!kernel.training) {
-    return write([&](std::int64_t i, std::int64_t k) { return grad[i] * scale[k]; });
+    return write([&](std::int64_t k, C g) { return g * scale[k]; }, grad);
   }
   // mean(grad) + x * mean(grad * x) = offset + (in - mean) * slope
   const Coefficients<C> mean(tiles, tile, [&](std::int64_t channel) { return kernel.statistics[channel].mean; });
@@ -221,8 +244,7 @@ void input_gradient_tile(const BatchNormGrad& kernel, const Tiles& tiles, const 
     const Normaliser<C> x(kernel.statistics[channel]);
     return means[channel].grad + static_cast<double>(x.shift) * means[channel].product;
   });
-  write(
-      [&](std::int64_t i, std::int64_t k) { return (grad[i] - offset[k] - (in[i] - mean[k]) * slope[k]) * scale[k]; });
+  write([&](std::int64_t k, C g, C x) { return (g - offset[k] - (x - mean[k]) * slope[k]) * scale[k]; }, grad, in);
 }
 
 }  // namespace

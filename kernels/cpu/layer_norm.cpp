@@ -14,13 +14,90 @@ namespace {
 
 std::int64_t rows_per_chunk(std::int64_t size) { return 1 + cpu::kElementChunk / (size + 16); }
 
+// Rows of 16 bits, which the loops for f32 get widened, in the scratch memory of the thread.
+template <class T>
+class WidenedRows {
+ public:
+  explicit WidenedRows(std::int64_t size) : scratch_(context_for(Device()).scratch), scope_(scratch_), size_(size) {}
+
+  float* place() { return scratch_.allocate_array<float>(static_cast<std::size_t>(size_)); }
+  void read(float* place, const void* from, std::int64_t row) const {
+    cpu::widen(place, static_cast<const T*>(from) + row * size_, size_);
+  }
+  void write(void* to, std::int64_t row, const float* place) const {
+    cpu::narrow(static_cast<T*>(to) + row * size_, place, size_);
+  }
+  /// A widened copy of the only row there is, or null.
+  const float* copy(const void* from) {
+    if (from == nullptr) {
+      return nullptr;
+    }
+    float* const widened = place();
+    read(widened, from, 0);
+    return widened;
+  }
+
+ private:
+  ScratchArena& scratch_;
+  ScratchScope scope_;
+  std::int64_t size_;
+};
+
+template <class T>
+void normalise(const LayerNorm& kernel, std::int64_t begin, std::int64_t end) {
+  if constexpr (std::is_same_v<T, ComputeType<T>>) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      if constexpr (std::is_same_v<T, float>) {
+        TANDEM_BY_ISA(normalise_row_f32)(kernel, row);
+      } else {
+        cpu::normalise_row<T>(kernel, row);
+      }
+    }
+  } else {
+    WidenedRows<T> rows(kernel.size);
+    float* const values = rows.place();
+    LayerNorm widened = kernel;
+    widened.in = widened.out = values;
+    widened.weight = rows.copy(kernel.weight);
+    widened.bias = rows.copy(kernel.bias);
+    for (std::int64_t row = begin; row < end; ++row) {
+      rows.read(values, kernel.in, row);
+      widened.statistics = kernel.statistics + row;
+      TANDEM_BY_ISA(normalise_row_f32)(widened, 0);
+      rows.write(kernel.out, row, values);
+    }
+  }
+}
+
 template <class T>
 void input_gradient(const LayerNormGrad& kernel, std::int64_t begin, std::int64_t end) {
-  for (std::int64_t row = begin; row < end; ++row) {
-    if constexpr (std::is_same_v<T, float>) {
-      TANDEM_BY_ISA(row_gradient_f32)(kernel, row);
-    } else {
-      cpu::row_gradient<T>(kernel, row);
+  if constexpr (std::is_same_v<T, ComputeType<T>>) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      if constexpr (std::is_same_v<T, float>) {
+        TANDEM_BY_ISA(row_gradient_f32)(kernel, row);
+      } else {
+        cpu::row_gradient<T>(kernel, row);
+      }
+    }
+  } else {
+    WidenedRows<T> rows(kernel.size);
+    float* const grad = rows.place();
+    float* const in = rows.place();
+    float* const in_grad = rows.place();
+    LayerNormGrad widened = kernel;
+    widened.grad = grad;
+    widened.in = in;
+    widened.in_grad = in_grad;
+    widened.weight = rows.copy(kernel.weight);
+    for (std::int64_t row = begin; row < end; ++row) {
+      rows.read(grad, kernel.grad, row);
+      rows.read(in, kernel.in, row);
+      if (kernel.accumulate_in == Accumulate::yes) {
+        rows.read(in_grad, kernel.in_grad, row);
+      }
+      widened.statistics = kernel.statistics + row;
+      TANDEM_BY_ISA(row_gradient_f32)(widened, 0);
+      rows.write(kernel.in_grad, row, in_grad);
     }
   }
 }
@@ -82,15 +159,8 @@ void affine_gradients(Context& context, const LayerNormGrad& kernel, bool rows_t
 
 void run(OnCpu, Context&, const LayerNorm& kernel) {
   core::dispatch_floating(kernel.dtype, LayerNorm::kName, [&]<class T>() {
-    core::parallel_for(kernel.rows, rows_per_chunk(kernel.size), [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row) {
-        if constexpr (std::is_same_v<T, float>) {
-          TANDEM_BY_ISA(normalise_row_f32)(kernel, row);
-        } else {
-          cpu::normalise_row<T>(kernel, row);
-        }
-      }
-    });
+    core::parallel_for(kernel.rows, rows_per_chunk(kernel.size),
+                       [&](std::int64_t begin, std::int64_t end) { normalise<T>(kernel, begin, end); });
   });
 }
 

@@ -41,6 +41,28 @@ struct SumRegister {
   typedef C Type __attribute__((vector_size(kBytes)));  // `using` does not take the attribute here
 };
 
+/// Up to kSumBlock elements of a dense row, in the type's arithmetic: the memory itself, or a widened copy of 16 bits.
+template <class T, class C = ComputeType<T>>
+class RowPiece {
+ public:
+  [[gnu::always_inline]] RowPiece(const T* values, std::int64_t count) { widen(widened_, values, count); }
+  [[gnu::always_inline]] const C* data() const noexcept { return widened_; }
+  [[gnu::always_inline]] C operator[](std::int64_t i) const noexcept { return widened_[i]; }
+
+ private:
+  C widened_[kSumBlock];
+};
+template <class C>
+class RowPiece<C, C> {
+ public:
+  [[gnu::always_inline]] RowPiece(const C* values, std::int64_t /*count*/) : values_(values) {}
+  [[gnu::always_inline]] const C* data() const noexcept { return values_; }
+  [[gnu::always_inline]] C operator[](std::int64_t i) const noexcept { return values_[i]; }
+
+ private:
+  const C* values_;
+};
+
 /// The sum of a register, by halves.
 template <class C, class Register>
 [[gnu::always_inline]] inline C sum_of_lanes(const Register& sums) {
@@ -56,15 +78,15 @@ template <class C, class Register>
 
 /// Adds to `totals` the sums over [0, count) of terms(values[i]...), for at most kSumBlock elements. Element i is in
 /// sum i % kSumLanes. The sums of long blocks stay in registers, where there are enough of them.
-template <class C, std::size_t N, class Terms, class... T>
+template <class C, std::size_t N, class Terms, class... Values>
 [[gnu::always_inline]] inline void add_block(std::int64_t count, std::array<double, N>& totals, Terms&& terms,
-                                             const T*... values) {
+                                             const Values*... values) {
   using Register = typename SumRegister<C>::Type;
   constexpr std::int64_t kWidth = kSumRegister / sizeof(C);
   constexpr std::int64_t kRegisters = kSumLanes / kWidth;
   C lanes[N][kSumLanes];
   std::int64_t i = 0;
-  if constexpr (N * kRegisters <= 8 && (std::is_same_v<C, T> && ...)) {
+  if constexpr (N * kRegisters <= 8) {
     if (count >= kSumLanes) {
       Register sums[N][kRegisters] = {};
       const auto load = [](const C* from) __attribute__((always_inline)) {
@@ -104,7 +126,7 @@ template <class C, std::size_t N, class Terms, class... T>
   for (; i < count; i += kSumLanes) {
     const auto add = [&](std::int64_t width) {
       for (std::int64_t lane = 0; lane < width; ++lane) {
-        const auto term = terms(C(values[i + lane])...);
+        const auto term = terms(values[i + lane]...);
         for (std::size_t k = 0; k < N; ++k) {
           lanes[k][lane] += term[k];
         }
@@ -129,7 +151,7 @@ template <class C, std::size_t N, class Terms, class... T>
   std::array<double, N> totals{};
   for (std::int64_t begin = 0; begin < count; begin += kSumBlock) {
     const std::int64_t length = std::min(kSumBlock, count - begin);
-    add_block<C>(length, totals, terms, (values + begin)...);
+    add_block<C>(length, totals, terms, RowPiece<T>(values + begin, length).data()...);
   }
   return totals;
 }
@@ -188,13 +210,8 @@ template <class T, class C = ComputeType<T>>
   Moments all;
   for (std::int64_t begin = 0; begin < size; begin += kSumBlock) {
     const std::int64_t length = std::min(kSumBlock, size - begin);
-    C widened[std::is_same_v<C, T> ? 1 : kSumBlock];
-    const C* x = widened;
-    if constexpr (std::is_same_v<C, T>) {
-      x = values + begin;
-    } else {
-      widen(widened, values + begin, length);
-    }
+    const RowPiece<T> piece(values + begin, length);
+    const C* x = piece.data();
     const auto count = static_cast<double>(length);
     const C first = x[0];
     const auto [apart] = sums_of<C, 1>(length, [=](auto value) { return std::array{value - first}; }, x);

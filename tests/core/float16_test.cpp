@@ -72,6 +72,13 @@ TEST(Float16, OverflowsToInfinityFromTheMiddleBehindItsLargestValue) {
   EXPECT_EQ(Float16(std::numeric_limits<float>::denorm_min()).bits(), 0);
 }
 
+TEST(Float16, ANaNIsQuietAsInstructionsOfProcessorsMakeIt) {
+  const float nan = Float16::from_bits(0x7C01);
+  EXPECT_EQ(std::bit_cast<std::uint32_t>(nan), 0x7FC02000U);
+  const float negative = Float16::from_bits(0xFE00);
+  EXPECT_EQ(std::bit_cast<std::uint32_t>(negative), 0xFFC00000U);
+}
+
 TEST(BFloat16, OverflowsToInfinity) {
   EXPECT_EQ(BFloat16(std::numeric_limits<float>::max()).bits(), 0x7F80);
   EXPECT_EQ(BFloat16(std::bit_cast<float>(0x7F800001u)).bits(), 0x7FC0) << "a NaN stays one";

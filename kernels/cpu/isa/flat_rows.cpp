@@ -1,5 +1,6 @@
 #include <tandem/kernels/cpu/flat_rows.h>
 
+#include <tandem/kernels/cpu/isa/half_lanes.h>
 #include <tandem/kernels/cpu/isa/simd.h>
 
 namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
@@ -118,9 +119,49 @@ void sum_two(float* out, const float* a, const float* b, std::int64_t count) {
   }
 }
 
+#if defined(__AVX2__) && !defined(__AVX512F__)
+
+namespace {
+
+template <class T, class Change>
+TANDEM_SIMD void narrow_row(T* out, const float* in, std::int64_t count, Change&& change) {
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    store_rounded(out + i, change(load(in + i)), first(kLanes));
+  }
+  convert_row(out + i, in + i, count - i);
+}
+
+template <class T>
+TANDEM_SIMD void widen_row(float* out, const T* in, std::int64_t count) {
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    store(out + i, load_as_floats(in + i));
+  }
+  convert_row(out + i, in + i, count - i);
+}
+
+}  // namespace
+
+void narrow_bf16(BFloat16* out, const float* in, std::int64_t count) {
+  narrow_row(out, in, count, [](Vec value) __attribute__((always_inline)) { return value; });
+}
+void narrow_f16(Float16* out, const float* in, std::int64_t count) {
+  // The processor's instruction keeps what a NaN carries, where Float16(float) does not.
+  narrow_row(out, in, count, [](Vec value) __attribute__((always_inline)) {
+    return value == value ? value : from_bits((bits_of(value) & INT32_MIN) | 0x7fc00000);
+  });
+}
+void widen_bf16(float* out, const BFloat16* in, std::int64_t count) { widen_row(out, in, count); }
+void widen_f16(float* out, const Float16* in, std::int64_t count) { widen_row(out, in, count); }
+
+#else
+
 void narrow_bf16(BFloat16* out, const float* in, std::int64_t count) { convert_row(out, in, count); }
 void narrow_f16(Float16* out, const float* in, std::int64_t count) { convert_row(out, in, count); }
 void widen_bf16(float* out, const BFloat16* in, std::int64_t count) { convert_row(out, in, count); }
 void widen_f16(float* out, const Float16* in, std::int64_t count) { convert_row(out, in, count); }
+
+#endif
 
 }  // namespace tandem::inline v0::kernels::cpu::TANDEM_ISA
