@@ -73,7 +73,7 @@ class Float16 {
     const std::uint32_t magnitude = bits_ & 0x7FFFu;
     const std::uint32_t normal = (magnitude << 13) + (112u << 23);
     const float subnormal = static_cast<float>(magnitude) * 0x1p-24F;
-    const std::uint32_t quiet = magnitude > 0x7C00 ? 0x400000 : 0;  // NaN, as processors convert it
+    const std::uint32_t quiet = magnitude > 0x7C00 ? 0x400000 : 0;  // NaN becomes what processors make of it
     const std::uint32_t special = (magnitude << 13) | kInfinity32 | quiet;
     const std::uint32_t finite = magnitude < 0x400 ? std::bit_cast<std::uint32_t>(subnormal) : normal;
     return std::bit_cast<float>((magnitude >= 0x7C00 ? special : finite) | ((bits_ & 0x8000u) << 16));

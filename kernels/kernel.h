@@ -9,7 +9,7 @@
 // all memory and a kernel owns none. Its `run` overloads, one per backend, are found by the tag. Kernels never allocate
 // from the system after warm-up, never synchronise, never check shapes, and don't know Tensor. launch.h starts them.
 //
-// Nothing here depends on what a build has, so builds with and without CUDA compile the halves for CPUs alike.
+// Nothing here depends on what a build has, so builds with and without CUDA share the objects of the halves for CPUs.
 
 namespace tandem::inline v0::kernels {
 

@@ -6,6 +6,7 @@
 #include <tandem/core/thread_pool.h>
 #include <tandem/core/thread_state.h>
 #include <tandem/kernels/conv.h>
+#include <tandem/kernels/launch.h>
 #include <tandem/kernels/matmul.h>
 
 #include "kernel/floor_loops.h"

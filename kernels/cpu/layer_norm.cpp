@@ -14,6 +14,9 @@ namespace {
 
 std::int64_t rows_per_chunk(std::int64_t size) { return 1 + cpu::kElementChunk / (size + 16); }
 
+// The longest row of 16 bits that is widened as a whole: as floats it still fits in the second-level cache.
+constexpr std::int64_t kWidenedRow = 65'536;
+
 // Rows of 16 bits, which the loops for f32 get widened, in the scratch memory of the thread.
 template <class T>
 class WidenedRows {
@@ -44,60 +47,72 @@ class WidenedRows {
 };
 
 template <class T>
-void normalise(const LayerNorm& kernel, std::int64_t begin, std::int64_t end) {
-  if constexpr (std::is_same_v<T, ComputeType<T>>) {
-    for (std::int64_t row = begin; row < end; ++row) {
-      if constexpr (std::is_same_v<T, float>) {
-        TANDEM_BY_ISA(normalise_row_f32)(kernel, row);
-      } else {
-        cpu::normalise_row<T>(kernel, row);
-      }
+void normalise_widened(const LayerNorm& kernel, std::int64_t begin, std::int64_t end) {
+  WidenedRows<T> rows(kernel.size);
+  float* const values = rows.place();
+  LayerNorm widened = kernel;
+  widened.in = widened.out = values;
+  widened.weight = rows.copy(kernel.weight);
+  widened.bias = rows.copy(kernel.bias);
+  for (std::int64_t row = begin; row < end; ++row) {
+    rows.read(values, kernel.in, row);
+    widened.statistics = kernel.statistics + row;
+    TANDEM_BY_ISA(normalise_row_f32)(widened, 0);
+    rows.write(kernel.out, row, values);
+  }
+}
+
+template <class T>
+void input_gradient_widened(const LayerNormGrad& kernel, std::int64_t begin, std::int64_t end) {
+  WidenedRows<T> rows(kernel.size);
+  float* const grad = rows.place();
+  float* const in = rows.place();
+  float* const in_grad = rows.place();
+  LayerNormGrad widened = kernel;
+  widened.grad = grad;
+  widened.in = in;
+  widened.in_grad = in_grad;
+  widened.weight = rows.copy(kernel.weight);
+  for (std::int64_t row = begin; row < end; ++row) {
+    rows.read(grad, kernel.grad, row);
+    rows.read(in, kernel.in, row);
+    if (kernel.accumulate_in == Accumulate::yes) {
+      rows.read(in_grad, kernel.in_grad, row);
     }
-  } else {
-    WidenedRows<T> rows(kernel.size);
-    float* const values = rows.place();
-    LayerNorm widened = kernel;
-    widened.in = widened.out = values;
-    widened.weight = rows.copy(kernel.weight);
-    widened.bias = rows.copy(kernel.bias);
-    for (std::int64_t row = begin; row < end; ++row) {
-      rows.read(values, kernel.in, row);
-      widened.statistics = kernel.statistics + row;
-      TANDEM_BY_ISA(normalise_row_f32)(widened, 0);
-      rows.write(kernel.out, row, values);
+    widened.statistics = kernel.statistics + row;
+    TANDEM_BY_ISA(row_gradient_f32)(widened, 0);
+    rows.write(kernel.in_grad, row, in_grad);
+  }
+}
+
+template <class T>
+void normalise(const LayerNorm& kernel, std::int64_t begin, std::int64_t end) {
+  if constexpr (is_16_bit<T>) {
+    if (kernel.size <= kWidenedRow) {
+      return normalise_widened<T>(kernel, begin, end);
+    }
+  }
+  for (std::int64_t row = begin; row < end; ++row) {
+    if constexpr (std::is_same_v<T, float>) {
+      TANDEM_BY_ISA(normalise_row_f32)(kernel, row);
+    } else {
+      cpu::normalise_row<T>(kernel, row);
     }
   }
 }
 
 template <class T>
 void input_gradient(const LayerNormGrad& kernel, std::int64_t begin, std::int64_t end) {
-  if constexpr (std::is_same_v<T, ComputeType<T>>) {
-    for (std::int64_t row = begin; row < end; ++row) {
-      if constexpr (std::is_same_v<T, float>) {
-        TANDEM_BY_ISA(row_gradient_f32)(kernel, row);
-      } else {
-        cpu::row_gradient<T>(kernel, row);
-      }
+  if constexpr (is_16_bit<T>) {
+    if (kernel.size <= kWidenedRow) {
+      return input_gradient_widened<T>(kernel, begin, end);
     }
-  } else {
-    WidenedRows<T> rows(kernel.size);
-    float* const grad = rows.place();
-    float* const in = rows.place();
-    float* const in_grad = rows.place();
-    LayerNormGrad widened = kernel;
-    widened.grad = grad;
-    widened.in = in;
-    widened.in_grad = in_grad;
-    widened.weight = rows.copy(kernel.weight);
-    for (std::int64_t row = begin; row < end; ++row) {
-      rows.read(grad, kernel.grad, row);
-      rows.read(in, kernel.in, row);
-      if (kernel.accumulate_in == Accumulate::yes) {
-        rows.read(in_grad, kernel.in_grad, row);
-      }
-      widened.statistics = kernel.statistics + row;
-      TANDEM_BY_ISA(row_gradient_f32)(widened, 0);
-      rows.write(kernel.in_grad, row, in_grad);
+  }
+  for (std::int64_t row = begin; row < end; ++row) {
+    if constexpr (std::is_same_v<T, float>) {
+      TANDEM_BY_ISA(row_gradient_f32)(kernel, row);
+    } else {
+      cpu::row_gradient<T>(kernel, row);
     }
   }
 }

@@ -44,6 +44,8 @@ struct SumRegister {
 /// Up to kSumBlock elements of a dense row, in the type's arithmetic: the memory itself, or a widened copy of 16 bits.
 template <class T, class C = ComputeType<T>>
 class RowPiece {
+  static_assert(kTileColumns <= kSumBlock);  // a row of columns is one piece
+
  public:
   [[gnu::always_inline]] RowPiece(const T* values, std::int64_t count) { widen(widened_, values, count); }
   [[gnu::always_inline]] const C* data() const noexcept { return widened_; }

@@ -26,6 +26,7 @@ TYPED_TEST(LayerNormOf, AgreesWithTheNaiveLoop) {
                                    {2, 513},
                                    {3, 5000},
                                    {40, 2000},
+                                   {2, 65'537},
                                    {0, 5},
                                    {3, 0}}) {
     SCOPED_TRACE(fmt::format("{} rows of {}", rows, size));
@@ -46,8 +47,14 @@ TYPED_TEST(LayerNormOf, AgreesWithTheNaiveLoop) {
 TYPED_TEST(LayerNormOf, GradientsAgreeWithTheNaiveLoop) {
   using T = TypeParam;
   Rng rng(2);
-  for (const auto& [rows, size] :
-       {std::pair<std::int64_t, std::int64_t>{1, 2}, {3, 31}, {5, 33}, {300, 64}, {3, 5000}, {1500, 600}, {0, 5}}) {
+  for (const auto& [rows, size] : {std::pair<std::int64_t, std::int64_t>{1, 2},
+                                   {3, 31},
+                                   {5, 33},
+                                   {300, 64},
+                                   {3, 5000},
+                                   {2, 65'537},
+                                   {1500, 600},
+                                   {0, 5}}) {
     const auto in = test::random_values<T>(rng, rows * size, -2, 3);
     const auto grad = test::random_values<T>(rng, rows * size);
     const auto weight = test::random_values<T>(rng, size, 0.5, 1.5);

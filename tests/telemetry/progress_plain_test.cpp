@@ -237,7 +237,12 @@ TEST(Progress, AdvanceTakesLessThanAMicrosecond) {
       best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / kCalls);
     }
   });
-  EXPECT_LT(best, 1e-6);
+#if defined(__SANITIZE_ADDRESS__)
+  constexpr double kLimit = 1e-5;  // the library is not optimised
+#else
+  constexpr double kLimit = 1e-6;
+#endif
+  EXPECT_LT(best, kLimit);
 }
 
 }  // namespace
