@@ -238,7 +238,7 @@ TEST(Progress, AdvanceTakesLessThanAMicrosecond) {
     }
   });
 #if defined(__SANITIZE_ADDRESS__)
-  constexpr double kLimit = 1e-5;  // the library is not optimised
+  constexpr double kLimit = 1e-5;
 #else
   constexpr double kLimit = 1e-6;
 #endif
