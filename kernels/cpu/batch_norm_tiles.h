@@ -36,11 +36,11 @@ template <class T>
 void column_moments(const T* x, std::int64_t rows, const Rows& at, Moments (&moments)[kTileColumns]) {
   using C = ComputeType<T>;
   std::fill_n(moments, at.columns, Moments{});
-  const auto row_of = [=](std::int64_t row) { return RowPiece<T>(x + row * at.stride, at.columns); };
+  const auto row_of = [=](std::int64_t row) { return ColumnRow<T>(x + row * at.stride, at.columns); };
   for (std::int64_t block = 0; block < rows; block += kSumRows) {
     const std::int64_t end = std::min(block + kSumRows, rows);
     const auto count = static_cast<double>(end - block);
-    const RowPiece<T> first = row_of(block);
+    const ColumnRow<T> first = row_of(block);
     C near[1][kTileColumns] = {};
     cpu::add_rows(block, end, at.columns, near, [&](std::int64_t row) {
       return [&first, in = row_of(row)](std::int64_t c) { return std::array<C, 1>{in[c] - first[c]}; };
@@ -120,11 +120,13 @@ struct Coefficients {
 template <class T, class Formula, class... In>
 [[gnu::always_inline]] inline void write_row(T* out, std::int64_t count, Formula&& formula, const In*... in) {
   using C = ComputeType<T>;
-  if constexpr (std::is_same_v<C, T>) {
+  if (std::is_same_v<C, T> || count < kShortRow<T>) {
     for (std::int64_t i = 0; i < count; ++i) {
-      out[i] = formula(i, in[i]...);
+      out[i] = T(formula(i, C(in[i])...));
     }
-  } else {
+    return;
+  }
+  if constexpr (!std::is_same_v<C, T>) {
     for (std::int64_t begin = 0; begin < count; begin += kSumBlock) {
       const std::int64_t length = std::min(kSumBlock, count - begin);
       const auto write = [&](const auto&... pieces) {
@@ -193,7 +195,7 @@ void tile_sums(const BatchNormGrad& kernel, const Tiles& tiles, const NormTile& 
     double sums[2][kTileColumns] = {};
     cpu::column_sums<C, 2>(tile.rows, at.columns, sums, [&](std::int64_t row) {
       const std::int64_t begin = at.first + row * at.stride;
-      return [&, g = RowPiece<T>(grad + begin, at.columns), x = RowPiece<T>(in + begin, at.columns)](std::int64_t c) {
+      return [&, g = ColumnRow<T>(grad + begin, at.columns), x = ColumnRow<T>(in + begin, at.columns)](std::int64_t c) {
         return std::array<C, 2>{g[c], g[c] * ((x[c] - mean[c]) * rstd[c] + shift[c])};
       };
     });

@@ -14,8 +14,9 @@ namespace {
 
 std::int64_t rows_per_chunk(std::int64_t size) { return 1 + cpu::kElementChunk / (size + 16); }
 
-// The longest row of 16 bits that is widened as a whole: as floats it still fits in the second-level cache.
-constexpr std::int64_t kWidenedRow = 65'536;
+// Whether rows of 16 bits are widened as a whole: those that are worth the calls, and as floats still fit in the
+// second-level cache.
+bool is_widened(std::int64_t size) { return size >= 32 && size <= 65'536; }
 
 // Rows of 16 bits, which the loops for f32 get widened, in the scratch memory of the thread.
 template <class T>
@@ -88,7 +89,7 @@ void input_gradient_widened(const LayerNormGrad& kernel, std::int64_t begin, std
 template <class T>
 void normalise(const LayerNorm& kernel, std::int64_t begin, std::int64_t end) {
   if constexpr (is_16_bit<T>) {
-    if (kernel.size <= kWidenedRow) {
+    if (is_widened(kernel.size)) {
       return normalise_widened<T>(kernel, begin, end);
     }
   }
@@ -104,7 +105,7 @@ void normalise(const LayerNorm& kernel, std::int64_t begin, std::int64_t end) {
 template <class T>
 void input_gradient(const LayerNormGrad& kernel, std::int64_t begin, std::int64_t end) {
   if constexpr (is_16_bit<T>) {
-    if (kernel.size <= kWidenedRow) {
+    if (is_widened(kernel.size)) {
       return input_gradient_widened<T>(kernel, begin, end);
     }
   }

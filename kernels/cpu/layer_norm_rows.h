@@ -100,8 +100,8 @@ void affine_sums(const LayerNormGrad& kernel, const NormTile& tile, double (&sum
   column_sums<C, 2>(tile.rows, tile.channels, sums, [&](std::int64_t row) {
     const std::int64_t at = (tile.row + row) * kernel.size + tile.channel;
     const Normaliser<C> x(kernel.statistics[tile.row + row]);
-    return [x, grad = RowPiece<T>(static_cast<const T*>(kernel.grad) + at, tile.channels),
-            in = RowPiece<T>(values + at, tile.channels)](std::int64_t c) {
+    return [x, grad = ColumnRow<T>(static_cast<const T*>(kernel.grad) + at, tile.channels),
+            in = ColumnRow<T>(values + at, tile.channels)](std::int64_t c) {
       return std::array<C, 2>{grad[c], grad[c] * ((in[c] - x.mean) * x.rstd + x.shift)};
     };
   });

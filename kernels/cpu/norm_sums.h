@@ -41,29 +41,50 @@ struct SumRegister {
   typedef C Type __attribute__((vector_size(kBytes)));  // `using` does not take the attribute here
 };
 
-/// Up to kSumBlock elements of a dense row, in the type's arithmetic: the memory itself, or a widened copy of 16 bits.
-template <class T, class C = ComputeType<T>>
-class RowPiece {
-  static_assert(kTileColumns <= kSumBlock);  // a row of columns is one piece
+/// Length of a row of 16 bits from which a call that converts it takes less time than a loop on the spot. Loops over
+/// f16 are slow: they don't know the processor's instructions.
+template <class T>
+inline constexpr std::int64_t kShortRow = std::is_same_v<T, Float16> ? 8 : 256;
 
+/// A dense row where it lies, read in the type's arithmetic.
+template <class T>
+class PlainRow {
  public:
-  [[gnu::always_inline]] RowPiece(const T* values, std::int64_t count) { widen(widened_, values, count); }
-  [[gnu::always_inline]] const C* data() const noexcept { return widened_; }
-  [[gnu::always_inline]] C operator[](std::int64_t i) const noexcept { return widened_[i]; }
+  [[gnu::always_inline]] PlainRow(const T* values, std::int64_t /*count*/) : values_(values) {}
+  [[gnu::always_inline]] const T* data() const noexcept { return values_; }
+  [[gnu::always_inline]] ComputeType<T> operator[](std::int64_t i) const noexcept { return values_[i]; }
 
  private:
-  C widened_[kSumBlock];
+  const T* values_;
 };
-template <class C>
-class RowPiece<C, C> {
+
+/// A widened copy of up to kSumBlock elements.
+template <class T>
+class WidenedRow {
  public:
-  [[gnu::always_inline]] RowPiece(const C* values, std::int64_t /*count*/) : values_(values) {}
-  [[gnu::always_inline]] const C* data() const noexcept { return values_; }
-  [[gnu::always_inline]] C operator[](std::int64_t i) const noexcept { return values_[i]; }
+  [[gnu::always_inline]] WidenedRow(const T* values, std::int64_t count) {
+    if (count < kShortRow<T>) {
+      for (std::int64_t i = 0; i < count; ++i) {
+        widened_[i] = values[i];
+      }
+    } else {
+      widen(widened_, values, count);
+    }
+  }
+  [[gnu::always_inline]] const float* data() const noexcept { return widened_; }
+  [[gnu::always_inline]] float operator[](std::int64_t i) const noexcept { return widened_[i]; }
 
  private:
-  const C* values_;
+  float widened_[kSumBlock];
 };
+
+/// Up to kSumBlock elements of a row.
+template <class T>
+using RowPiece = std::conditional_t<is_16_bit<T>, WidenedRow<T>, PlainRow<T>>;
+/// A row of columns. A loop over columns widens bf16 on the way.
+template <class T>
+using ColumnRow = std::conditional_t<std::is_same_v<T, Float16>, WidenedRow<T>, PlainRow<T>>;
+static_assert(kTileColumns <= kSumBlock);
 
 /// The sum of a register, by halves.
 template <class C, class Register>
