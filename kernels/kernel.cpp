@@ -1,3 +1,5 @@
+#include <tandem/kernels/kernel.h>
+
 #include <deque>
 #include <mutex>
 

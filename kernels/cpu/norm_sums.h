@@ -9,6 +9,7 @@
 #include <tandem/core/float16.h>
 #include <tandem/core/thread_pool.h>
 #include <tandem/kernels/cpu/half_rows.h>
+#include <tandem/kernels/kernel.h>
 #include <tandem/kernels/norm_formulas.h>
 
 // The sums that layer norm and batch norm are made of. Blocks of 512 are summed in the type's arithmetic, and their
