@@ -237,12 +237,7 @@ TEST(Progress, AdvanceTakesLessThanAMicrosecond) {
       best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / kCalls);
     }
   });
-#if defined(__SANITIZE_ADDRESS__)
-  constexpr double kLimit = 1e-5;
-#else
-  constexpr double kLimit = 1e-6;
-#endif
-  EXPECT_LT(best, kLimit);
+  EXPECT_LT(best, 1e-6);
 }
 
 }  // namespace
