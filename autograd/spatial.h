@@ -59,6 +59,12 @@ TANDEM_API Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bi
 /// conv2d() along one dimension: x [N, C, L], weight [O, C / groups, k].
 TANDEM_API Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, std::int64_t stride = 1,
                          ConvPadding padding = 0, std::int64_t dilation = 1, std::int64_t groups = 1);
+/// relu(conv2d(x, weight, bias, ...)) in one pass over the result.
+TANDEM_API Tensor conv2d_relu(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, Size2d stride = 1,
+                              ConvPadding padding = 0, Size2d dilation = 1, std::int64_t groups = 1);
+/// relu(conv1d(x, weight, bias, ...)) in one pass over the result.
+TANDEM_API Tensor conv1d_relu(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, std::int64_t stride = 1,
+                              ConvPadding padding = 0, std::int64_t dilation = 1, std::int64_t groups = 1);
 
 /// The transposed convolution: the gradient of conv2d() by its input, as a function of x [N, C, H, W]. `weight` is [C,
 /// O / groups, kh, kw], the result [N, O, H', W'] with H' = (H - 1) stride - 2 padding + dilation (kh - 1) +

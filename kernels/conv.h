@@ -31,7 +31,7 @@ struct ConvShape {
   auto operator<=>(const ConvShape&) const = default;
 };
 
-/// out (+)= the convolution of `in` with `weight`, plus the bias.
+/// out (+)= the convolution of `in` with `weight`, plus the bias; then max(out, 0) if `relu`.
 struct Conv {
   static constexpr const char* kName = "conv";
   DType dtype;
@@ -41,6 +41,7 @@ struct Conv {
   const void* weight;
   const void* bias;  // [groups * out_channels], or null
   void* out;
+  bool relu = false;  // NaN stays; of cuDNN's ReLU in 16 bits and TF32 that is not known
 };
 void run(OnCpu, Context& context, const Conv& kernel);
 void run(OnCuda, Context& context, const Conv& kernel);

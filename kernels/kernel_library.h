@@ -49,10 +49,11 @@ TANDEM_API KernelLibrary activation_library();
 /// TANDEM_CUDA_CONVOLUTION says otherwise. tandem's own kernel is simple; it runs the convolutions that cuDNN refuses,
 /// and those with a tensor of 2^31 elements or more.
 ///
-/// cuDNN proposes engines. The first one is taken that gives equal bits in every run, sums in f32 (in f64 for f64),
-/// neither rounds factors nor transforms them, and needs at most 256 MiB of scratch memory.
-/// set_float32_matmul_precision() allows TF32 in convolutions, too. In a type of 16 bits, a bias and an accumulated
-/// gradient may be added after rounding.
+/// cuDNN proposes engines. An engine is fit if it gives equal bits in every run, sums in f32 (in f64 for f64), neither
+/// rounds factors nor transforms them, and needs at most 256 MiB of scratch memory. The first fit one is taken, or the
+/// fastest with set_kernel_tuning(). set_float32_matmul_precision() allows TF32 in convolutions, too. In a type of 16
+/// bits, a bias and an accumulated gradient may be added after rounding. In 16 bits and TF32 an engine may also compute
+/// the ReLU of conv2d_relu(); cuDNN does not say what that makes of NaN.
 ///
 /// Throws ConfigError for `cudnn` unless cudnn_available().
 TANDEM_API void set_convolution_library(KernelLibrary library);

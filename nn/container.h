@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include <tandem/nn/conv.h>
 #include <tandem/nn/linear.h>
 #include <tandem/nn/module.h>
 #include <tandem/nn/stateless.h>
@@ -124,8 +125,8 @@ template <class... Layers>
 inline constexpr bool is_one_sequential = sizeof...(Layers) == 1 && (std::derived_from<Layers, Sequential> && ...);
 }  // namespace detail
 
-/// Layers one after the other, named "0", "1", ... A Linear followed by a ReLU runs as one fused op, with the same
-/// result to the bit.
+/// Layers one after the other, named "0", "1", ... A Linear, Conv1d or Conv2d followed by a ReLU runs as one fused op.
+/// On CPUs its result is the same to the bit.
 class TANDEM_API Sequential : public Module<Sequential> {
  public:
   /// One Sequential alone is moved instead, also in the constructors of a derived class.
@@ -179,18 +180,26 @@ class TANDEM_API Sequential : public Module<Sequential> {
   struct Step {
     virtual ~Step() = default;
     virtual Tensor call(const Tensor& x) const = 0;
-    const Linear* linear = nullptr;  // this step, if it is a Linear
+    virtual Tensor call_relu(const Tensor& x) const = 0;  // if it takes one
+    bool takes_relu = false;
     bool is_relu = false;
   };
   template <class M>
   struct Held final : Step {
     explicit Held(M m) : module(std::move(m)) {
-      if constexpr (std::same_as<M, Linear>) {
-        linear = &module;
-      }
+      takes_relu = kTakesRelu;
       is_relu = std::same_as<M, ReLU>;
     }
     Tensor call(const Tensor& x) const override { return module(x); }
+    Tensor call_relu(const Tensor& x) const override {
+      if constexpr (kTakesRelu) {
+        const CallScope scope(module);
+        return module.forward_relu(x);
+      } else {
+        return relu(module(x));
+      }
+    }
+    static constexpr bool kTakesRelu = std::same_as<M, Linear> || std::same_as<M, Conv1d> || std::same_as<M, Conv2d>;
     M module;
   };
 

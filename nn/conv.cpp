@@ -62,6 +62,11 @@ Tensor Conv2d::forward(const Tensor& x) const {
   return conv2d(x, weight, detail::bias_of(live_state(), bias), stride_, padding_, dilation_, groups_);
 }
 
+Tensor Conv2d::forward_relu(const Tensor& x) const {
+  check_registered();
+  return conv2d_relu(x, weight, detail::bias_of(live_state(), bias), stride_, padding_, dilation_, groups_);
+}
+
 Conv1d::Conv1d(std::int64_t in_channels, std::int64_t out_channels, std::int64_t kernel_size,
                const Conv1dOptions& options)
     : stride_(options.stride), padding_(options.padding), dilation_(options.dilation), groups_(options.groups) {
@@ -79,6 +84,11 @@ Conv1d::Conv1d(std::int64_t in_channels, std::int64_t out_channels, std::int64_t
 Tensor Conv1d::forward(const Tensor& x) const {
   check_registered();
   return conv1d(x, weight, detail::bias_of(live_state(), bias), stride_, padding_, dilation_, groups_);
+}
+
+Tensor Conv1d::forward_relu(const Tensor& x) const {
+  check_registered();
+  return conv1d_relu(x, weight, detail::bias_of(live_state(), bias), stride_, padding_, dilation_, groups_);
 }
 
 ConvTranspose2d::ConvTranspose2d(std::int64_t in_channels, std::int64_t out_channels, Size2d kernel_size,

@@ -29,6 +29,8 @@ class TANDEM_API Conv2d : public Module<Conv2d> {
   Conv2d(std::int64_t in_channels, std::int64_t out_channels, Size2d kernel_size, const Conv2dOptions& options = {});
 
   Tensor forward(const Tensor& x) const;
+  /// relu(forward(x)) in one pass over the result.
+  Tensor forward_relu(const Tensor& x) const;
 
   Parameter weight;  // [out_channels, in_channels / groups, kernel height, kernel width]
   Parameter bias;    // [out_channels]; undefined without bias
@@ -59,6 +61,8 @@ class TANDEM_API Conv1d : public Module<Conv1d> {
          const Conv1dOptions& options = {});
 
   Tensor forward(const Tensor& x) const;
+  /// relu(forward(x)) in one pass over the result.
+  Tensor forward_relu(const Tensor& x) const;
 
   Parameter weight;  // [out_channels, in_channels / groups, kernel_size]
   Parameter bias;    // [out_channels]; undefined without bias

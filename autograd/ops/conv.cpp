@@ -30,6 +30,7 @@ struct Arguments {
   ConvPadding padding;
   std::array<std::int64_t, 2> output_padding;
   std::int64_t groups;
+  bool relu = false;  // follows, unless transposed
 };
 
 constexpr std::int64_t kLargest = std::numeric_limits<std::int32_t>::max();
@@ -145,6 +146,7 @@ View as_images(const View& view, int dims, bool batched) {
   return *detail::try_reshape(detail::contiguous(view), sizes);
 }
 
+template <bool relu = false>
 void launch_conv(const ConvShape& shape, const View& in, const View& weight, const void* bias, const View& out,
                  Accumulate accumulate) {
   kernels::launch(detail::context_of(in), kernels::Conv{.dtype = in.dtype,
@@ -153,7 +155,8 @@ void launch_conv(const ConvShape& shape, const View& in, const View& weight, con
                                                         .in = in.data(),
                                                         .weight = weight.data(),
                                                         .bias = bias,
-                                                        .out = out.data()});
+                                                        .out = out.data(),
+                                                        .relu = relu});
 }
 
 void launch_in_grad(const ConvShape& shape, const View& grad, const View& weight, const void* bias, const View& in_grad,
@@ -205,7 +208,7 @@ Tensor side_of(Side side, const ConvShape& shape, const Tensor& a, const Tensor&
     if (to == Side::weight) {
       launch_weight_grad(shape, x, y, result, accumulate);
     } else {
-      (to == Side::image ? launch_in_grad : launch_conv)(shape, x, y, nullptr, result, accumulate);
+      (to == Side::image ? launch_in_grad : launch_conv<>)(shape, x, y, nullptr, result, accumulate);
     }
   };
   launch(side, first, second, out, Accumulate::no);
@@ -238,6 +241,13 @@ Tensor side_of(Side side, const ConvShape& shape, const Tensor& a, const Tensor&
       }
     };
   });
+}
+
+// The gradient of a sum from that of `y`, the ReLU's result.
+View without_relu(Gradients& g, const View& grad, const Saved& y) {
+  View masked = detail::empty_view(grad.sizes, grad.dtype, grad.device());
+  detail::pointwise(PointwiseOp::relu_grad, masked, {&grad, &y.get(g)});
+  return masked;
 }
 
 // The gradient of the weight, from that of the result and from the input. A transposed convolution exchanges these two.
@@ -280,84 +290,112 @@ Tensor convolve(const Arguments& of, const Tensor& x, const Tensor& weight, cons
   }
   sizes.push_back(plane[1]);
   View out = detail::empty_view(sizes, in.dtype, in.device());
-  (transposed ? launch_in_grad : launch_conv)(shape, in, w, data_of(shift), out, Accumulate::no);
-  return record(of.op, std::move(out), {&x, &weight, &bias}, [&] {
-    return BySample{
-        [in = saved_if(weight, in), w = saved_if(x, w), shape, transposed, channels, dims = of.dims](auto& g) {
-          if constexpr (is_graph<decltype(g)>) {
-            const Tensor& grad = g.output();
-            if (g.wants(0)) {
-              const Side side = transposed ? Side::result : Side::image;
-              g.give(0, side_of(side, shape, grad, g.input(1, w)).reshape(g.input_sizes(0)));
-            }
-            if (g.wants(1)) {
-              g.give(1, weight_gradient(transposed, shape, grad, g.input(0, in)).reshape(g.input_sizes(1)));
-            }
-            if (g.wants(2)) {
-              Shape per_channel = Shape::filled(dims + 1, 1);
-              per_channel[0] = channels;
-              g.give(2, sum_to_size(grad, per_channel).reshape({channels}));
-            }
-          } else if constexpr (is_samples<decltype(g)>) {
-            const Tensor& grad = g.output();
-            g.require_batch(shape.batch);
-            if (g.wants(1)) {
-              const Tensor other = g.constant(in);
-              ConvShape of_one = shape;
-              of_one.batch = 1;
-              g.add_each([&](std::int64_t b) { return weight_gradient(transposed, of_one, grad[b], other[b]); });
-            }
-            if (g.wants(2)) {
-              g.add(grad.reshape({g.batch(), channels, -1}).sum({2}));
-            }
-          } else {
-            const View grad = detail::contiguous(g.output());
-            if (g.wants(1)) {
-              const Destination to = g.destination(1);
-              const View& other = in.get(g);
-              launch_weight_grad(shape, transposed ? other : grad, transposed ? grad : other, to.view, to.accumulate);
-            }
-            if (g.wants(2)) {
-              const Destination to = g.destination(2);
-              const std::int64_t rest = shape.batch == 0 || channels == 0 ? 0 : grad.numel() / shape.batch / channels;
-              detail::sum_to(*detail::try_reshape(to.view, {channels, 1}),
-                             *detail::try_reshape(grad, {shape.batch, channels, rest}), to.accumulate);
-            }
-            if (g.wants(0)) {
-              const Destination to = g.destination(0);
-              (transposed ? launch_conv : launch_in_grad)(shape, grad, w.get(g), nullptr, to.view, to.accumulate);
-            }
-          }
-        }};
+  const auto launch = transposed ? launch_in_grad : of.relu ? launch_conv<true> : launch_conv<>;
+  launch(shape, in, w, data_of(shift), out, Accumulate::no);
+  const char* const op = of.relu ? (of.dims == 1 ? "conv1d_relu" : "conv2d_relu") : of.op;
+  Tensor result = record(op, out, {&x, &weight, &bias}, [&] {
+    return BySample{[in = saved_if(weight, in), w = saved_if(x, w), y = of.relu ? Saved(out) : Saved(), relu = of.relu,
+                     shape, transposed, channels, dims = of.dims](auto& g) {
+      if constexpr (is_graph<decltype(g)>) {
+        const Tensor grad = relu ? relu_gradient(g.output(), g.result(y)) : g.output();
+        if (g.wants(0)) {
+          const Side side = transposed ? Side::result : Side::image;
+          g.give(0, side_of(side, shape, grad, g.input(1, w)).reshape(g.input_sizes(0)));
+        }
+        if (g.wants(1)) {
+          g.give(1, weight_gradient(transposed, shape, grad, g.input(0, in)).reshape(g.input_sizes(1)));
+        }
+        if (g.wants(2)) {
+          Shape per_channel = Shape::filled(dims + 1, 1);
+          per_channel[0] = channels;
+          g.give(2, sum_to_size(grad, per_channel).reshape({channels}));
+        }
+      } else if constexpr (is_samples<decltype(g)>) {
+        const Tensor grad = relu ? relu_gradient(g.output(), g.constant(y)) : g.output();
+        g.require_batch(shape.batch);
+        if (g.wants(1)) {
+          const Tensor other = g.constant(in);
+          ConvShape of_one = shape;
+          of_one.batch = 1;
+          g.add_each([&](std::int64_t b) { return weight_gradient(transposed, of_one, grad[b], other[b]); });
+        }
+        if (g.wants(2)) {
+          g.add(grad.reshape({g.batch(), channels, -1}).sum({2}));
+        }
+      } else {
+        const View given = detail::contiguous(g.output());
+        const View grad = relu && !g.is_as_noted() ? without_relu(g, given, y) : given;
+        if (g.wants(1)) {
+          const Destination to = g.destination(1);
+          const View& other = in.get(g);
+          launch_weight_grad(shape, transposed ? other : grad, transposed ? grad : other, to.view, to.accumulate);
+        }
+        if (g.wants(2)) {
+          const Destination to = g.destination(2);
+          const std::int64_t rest = shape.batch == 0 || channels == 0 ? 0 : grad.numel() / shape.batch / channels;
+          detail::sum_to(*detail::try_reshape(to.view, {channels, 1}),
+                         *detail::try_reshape(grad, {shape.batch, channels, rest}), to.accumulate);
+        }
+        if (g.wants(0)) {
+          const Destination to = g.destination(0);
+          (transposed ? launch_conv<> : launch_in_grad)(shape, grad, w.get(g), nullptr, to.view, to.accumulate);
+        }
+      }
+    }};
   });
+  if (of.relu) {
+    let_products_mask(result);
+  }
+  return result;
+}
+
+Arguments along_image(const char* op, Size2d stride, const ConvPadding& padding, Size2d dilation, std::int64_t groups) {
+  return {.op = op,
+          .dims = 2,
+          .transposed = false,
+          .stride = {stride.height, stride.width},
+          .dilation = {dilation.height, dilation.width},
+          .padding = padding,
+          .output_padding = {},
+          .groups = groups};
+}
+
+Arguments along_length(const char* op, std::int64_t stride, const ConvPadding& padding, std::int64_t dilation,
+                       std::int64_t groups) {
+  return {.op = op,
+          .dims = 1,
+          .transposed = false,
+          .stride = {1, stride},
+          .dilation = {1, dilation},
+          .padding = padding,
+          .output_padding = {},
+          .groups = groups};
 }
 
 }  // namespace
 
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, Size2d stride, ConvPadding padding,
               Size2d dilation, std::int64_t groups) {
-  return convolve({.op = "conv2d",
-                   .dims = 2,
-                   .transposed = false,
-                   .stride = {stride.height, stride.width},
-                   .dilation = {dilation.height, dilation.width},
-                   .padding = padding,
-                   .output_padding = {},
-                   .groups = groups},
-                  x, weight, bias);
+  return convolve(along_image("conv2d", stride, padding, dilation, groups), x, weight, bias);
+}
+
+Tensor conv2d_relu(const Tensor& x, const Tensor& weight, const Tensor& bias, Size2d stride, ConvPadding padding,
+                   Size2d dilation, std::int64_t groups) {
+  Arguments arguments = along_image("conv2d", stride, padding, dilation, groups);
+  arguments.relu = true;
+  return convolve(arguments, x, weight, bias);
 }
 
 Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias, std::int64_t stride, ConvPadding padding,
               std::int64_t dilation, std::int64_t groups) {
-  return convolve({.op = "conv1d",
-                   .dims = 1,
-                   .transposed = false,
-                   .stride = {1, stride},
-                   .dilation = {1, dilation},
-                   .padding = padding,
-                   .output_padding = {},
-                   .groups = groups},
-                  x, weight, bias);
+  return convolve(along_length("conv1d", stride, padding, dilation, groups), x, weight, bias);
+}
+
+Tensor conv1d_relu(const Tensor& x, const Tensor& weight, const Tensor& bias, std::int64_t stride, ConvPadding padding,
+                   std::int64_t dilation, std::int64_t groups) {
+  Arguments arguments = along_length("conv1d", stride, padding, dilation, groups);
+  arguments.relu = true;
+  return convolve(arguments, x, weight, bias);
 }
 
 Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias, Size2d stride, Size2d padding,

@@ -29,7 +29,7 @@ struct autograd::GradientNote {
 
 namespace {
 
-// The note of every ReLU that is not part of a layer. Nothing writes to it, because it does not want sums.
+// The note of every ReLU that is not part of linear(). Nothing writes to it, because it does not want sums.
 GradientNote& plain_relu() {
   static auto* note = new GradientNote;  // outlives every node
   return *note;

@@ -170,7 +170,7 @@ int gpu_bench(int argc, char** argv) {
   begin_export(options);
   const tandem::core::DeviceScope scope("cuda:0");
   tandem::manual_seed(20);
-  tandem::cuda::set_matmul_tuning(true);
+  tandem::cuda::set_kernel_tuning(true);
   Ceilings ceilings(options);
   for (const std::string& workload : arguments.workloads) {
     run(workload, options, ceilings);

@@ -14,7 +14,7 @@ namespace tandem::inline v0::cuda {
 
 /// In the order of locking: a thread that holds a mutex may lock those of later places.
 enum class LockPlace : std::uint8_t {
-  tuning,             // one product is measured at a time
+  tuning,             // products, or convolutions, are measured one at a time
   capture,            // a stream is captured, or all streams are queried
   nccl_backend,       // calls in flight
   nccl_communicator,  // held while inside NCCL

@@ -51,7 +51,8 @@ void convolve(Context& context, const Conv& kernel) {
                              .rows = shape.out_channels,
                              .bias = kernel.bias,
                              .add = kernel.accumulate == Accumulate::yes,
-                             .out = {kernel.out, shape.out_size(), plane, shape.out[1], 1}};
+                             .out = {kernel.out, shape.out_size(), plane, shape.out[1], 1},
+                             .relu = kernel.relu};
   if constexpr (std::is_same_v<T, float>) {
     if (cpu::takes_winograd(product.patches, product.rows)) {
       return cpu::multiply_winograd(context, product, {.output_stride = shape.depth(), .channel_stride = 9},

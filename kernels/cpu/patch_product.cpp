@@ -48,6 +48,7 @@ void write_bias(const PatchProduct& product, std::int64_t groups) {
       for (std::int64_t x = 0; x < patches.x.positions; ++x) {
         T& to = out[y * product.out.y_stride + x * product.out.x_stride];
         to = product.add ? to + value : value;
+        to = product.relu && to < T(0) ? T(0) : to;
       }
     }
   }

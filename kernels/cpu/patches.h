@@ -96,7 +96,7 @@ struct Places {
 /// The places in a row of the window that a depthwise product has at most.
 inline constexpr std::int64_t kDepthwiseTaps = 32;
 
-/// out (+)= weight * patches + bias.
+/// out (+)= weight * patches + bias; then max(out, 0) if `relu`.
 struct PatchProduct {
   Patches patches;
   const void* weight;  // [rows, depth]
@@ -104,6 +104,7 @@ struct PatchProduct {
   const void* bias;  // [rows], or null
   bool add;
   Places out;
+  bool relu = false;
 
   /// The product of another group, whose channels, weight, bias and rows follow those of the group before.
   template <class T>

@@ -131,21 +131,22 @@ const float* widened(ScratchArena& scratch, const void* from, const Box& box) {
 }
 
 template <class T>
-void round_to(T* to, const float* sums, std::int64_t count, Accumulate accumulate) {
+void round_to(T* to, const float* sums, std::int64_t count, Accumulate accumulate, bool relu = false) {
   if (accumulate == Accumulate::no) {
     return narrow(to, sums, count);
   }
   change_pieces(to, count, [&](float* before, std::int64_t first, std::int64_t here) {
     for (std::int64_t i = 0; i < here; ++i) {
-      before[i] += sums[first + i];
+      const float sum = before[i] + sums[first + i];
+      before[i] = relu && sum < 0 ? 0 : sum;
     }
   });
 }
 
 template <class T>
-void round_to(void* to, const float* sums, const Box& box, Accumulate accumulate) {
+void round_to(void* to, const float* sums, const Box& box, Accumulate accumulate, bool relu = false) {
   for_each_run(box, [&](std::int64_t at, std::int64_t in_box, std::int64_t count) {
-    round_to(static_cast<T*>(to) + at, sums + in_box, count, accumulate);
+    round_to(static_cast<T*>(to) + at, sums + in_box, count, accumulate, relu);
   });
 }
 
@@ -167,8 +168,9 @@ void convolve_widened(Context& context, const Conv& kernel) {
              .in = widened<T>(scratch, kernel.in, part.in),
              .weight = weight,
              .bias = bias,
-             .out = out});
-    round_to<T>(kernel.out, out, part.out, kernel.accumulate);
+             .out = out,
+             .relu = kernel.relu && kernel.accumulate == Accumulate::no});
+    round_to<T>(kernel.out, out, part.out, kernel.accumulate, kernel.relu);
   });
 }
 

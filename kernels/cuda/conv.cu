@@ -66,6 +66,7 @@ struct Forward {
     return static_cast<T*>(kernel.out) + (image * rows() + row) * plane + column % plane;
   }
   __device__ const void* bias() const { return kernel.bias; }
+  __device__ bool relu() const { return kernel.relu; }
 };
 
 template <class T>
@@ -104,6 +105,7 @@ struct Back {
     return static_cast<T*>(kernel.in_grad) + (image * rows() + row) * plane + column % plane;
   }
   __device__ const void* bias() const { return kernel.bias; }
+  __device__ static bool relu() { return false; }
 };
 
 template <class T>
@@ -127,6 +129,7 @@ struct OfWeight {
     return static_cast<T*>(kernel.weight_grad) + (group * rows() + row) * columns() + column;
   }
   __device__ const void* bias() const { return nullptr; }
+  __device__ static bool relu() { return false; }
 };
 
 template <class T, class Product>
@@ -182,7 +185,8 @@ __global__ void __launch_bounds__(kThreads) multiply(Product product, std::int64
           T* out = product.out(out_row, out_column);
           C value = sums[r][c];
           value = bias != nullptr ? value + C(bias[product.group * rows + out_row]) : value;
-          *out = T(product.kernel.accumulate == Accumulate::yes ? C(*out) + value : value);
+          value = product.kernel.accumulate == Accumulate::yes ? C(*out) + value : value;
+          *out = T(product.relu() && value < C(0) ? C(0) : value);
         }
       }
     }

@@ -3,7 +3,7 @@ set(cuda_sources "")
 set(cuda_kernels "")
 if(TANDEM_CUDA_ENABLED)
   set(cuda_sources
-    cuda/matmul/plan.cpp cuda/matmul/planner.cpp cuda/matmul/tuner.cpp
+    cuda/matmul/plan.cpp cuda/matmul/planner.cpp cuda/tuner.cpp
     cuda/cuda_queue.cpp cuda/launch/queue.cpp cuda/launch/step.cpp cuda/patterns/reduction_plan.cpp)
   set(cuda_kernels
     cuda/batch_norm_grad.cu cuda/layer_norm_grad.cu cuda/launch/step.cu cuda/matmul/epilogue.cu

@@ -61,6 +61,74 @@ TEST(GradcheckConv, EveryShapeAndLayout) {
   }
 }
 
+TEST(GradcheckConv, AReluBehindIt) {
+  const Tensor x = leaf({2, 4, 5, 4}, -2, 2);
+  const Tensor weight = leaf({6, 2, 3, 2}, -1, 1, 7);
+  const Tensor bias = leaf({6}, -1, 1, 8);
+  const auto fused = [](const Tensors& in) { return conv2d_relu(in[0], in[1], in[2], {1, 2}, 1, 1, 2); };
+  const auto apart = [](const Tensors& in) { return conv2d(in[0], in[1], in[2], {1, 2}, 1, 1, 2).relu(); };
+  expect_gradient(fused, {x, weight, bias});
+  const auto grads_of = [&](auto&& f) {
+    for (const Tensor& in : {x, weight, bias}) {
+      Tensor(in).zero_grad();
+    }
+    const Tensor y = f({x, weight, bias});
+    const Tensor next =
+        conv2d_relu(y, ones({2, 6, 2, 2}, {.dtype = DType::f64}));  // its gradient is masked by the first
+    (next * values(next.shape(), 0.5, 1.5, 40)).sum().backward();
+    std::vector<double> all = y.to_vector<double>();
+    for (const Tensor& in : {x, weight, bias}) {
+      const std::vector<double> grad = in.grad().to_vector<double>();
+      all.insert(all.end(), grad.begin(), grad.end());
+    }
+    return all;
+  };
+  EXPECT_EQ(grads_of(fused), grads_of(apart));
+  const Tensor line = leaf({2, 3, 9}, -2, 2);
+  const Tensor window = leaf({4, 3, 3}, -1, 1, 7);
+  expect_gradient([](const Tensors& in) { return conv1d_relu(in[0], in[1], {}, 2, 1); }, {line, window});
+  EXPECT_EQ(conv1d_relu(line, window, {}, 2, 1).to_vector<double>(),
+            conv1d(line, window, {}, 2, 1).relu().to_vector<double>());
+}
+
+// A product behind the ReLU writes the gradient of its result with the mask, if nothing else adds to it or looks at it.
+TEST(GradcheckConv, AReluThatAProductMasks) {
+  const Tensor x = leaf({2, 3, 9}, -2, 2);
+  const Tensor weight = leaf({4, 3, 3}, -1, 1, 7);
+  const Tensor matrix = leaf({6, 9}, -1, 1, 9);
+  enum class Use : std::uint8_t { once, twice, hooked, retained };
+  for (const Use use : {Use::once, Use::twice, Use::hooked, Use::retained}) {
+    const auto results = [&](bool fused) {
+      for (const Tensor& in : {x, weight, matrix}) {
+        Tensor(in).zero_grad();
+      }
+      Tensor y = fused ? conv1d_relu(x, weight, {}, 1, 1) : conv1d(x, weight, {}, 1, 1).relu();
+      std::vector<double> all;
+      if (use == Use::hooked) {
+        y.register_hook([&](const Tensor& grad) {
+          all = grad.to_vector<double>();
+          return grad * 3;
+        });
+      }
+      if (use == Use::retained) {
+        y.retain_grad();
+      }
+      Tensor z = linear(y, matrix);
+      z = (z * values(z.shape(), 0.5, 1.5, 40)).sum();
+      (use == Use::twice ? z + y.pow(2).sum() : z).backward();
+      if (use == Use::retained) {
+        all = y.grad().to_vector<double>();
+      }
+      for (const Tensor& in : {x, weight, matrix}) {
+        const std::vector<double> grad = in.grad().to_vector<double>();
+        all.insert(all.end(), grad.begin(), grad.end());
+      }
+      return all;
+    };
+    EXPECT_EQ(results(true), results(false)) << static_cast<int>(use);
+  }
+}
+
 TEST(GradcheckConv, OneInputForBothSidesGetsBothGradients) {
   const Tensor x = leaf({2, 2, 3, 3}, -1, 1);
   expect_gradient([](const Tensors& in) { return conv2d(in[0], in[0], {}, 1, 1) * 2; }, {x});

@@ -51,6 +51,7 @@ const Op kOps[] = {
     {"linear", {{3, 3}, {3, 3}, {3}}, [](const auto& in) { return linear(in[0], in[1], in[2]); }},
     {"linear_relu", {{3, 3}, {3, 3}, {3}}, [](const auto& in) { return linear_relu(in[0], in[1] - 1, in[2]); }},
     {"conv2d", {{1, 2, 3, 3}, {2, 2, 2, 2}, {2}}, [](const auto& in) { return conv2d(in[0], in[1], in[2]); }},
+    {"conv2d_relu", {{1, 2, 3, 3}, {2, 2, 2, 2}, {2}}, [](const auto& in) { return conv2d_relu(in[0], in[1], in[2]); }},
     {"conv_transpose2d",
      {{1, 2, 3, 3}, {2, 2, 2, 2}, {2}},
      [](const auto& in) { return conv_transpose2d(in[0], in[1], in[2]); }},

@@ -28,7 +28,22 @@ void compare_conv(Rng& rng, const char* what, std::int64_t in, std::int64_t othe
   expect_near(gpu_result.download(), result, what, slack);
 }
 
-/// The convolution and its two gradients. One factor and the result start `offset` elements after an aligned address.
+/// A convolution with a ReLU.
+template <class T, class OnGpu>
+void compare_conv_relu(const kernels::ConvShape& shape, bool biased, kernels::Accumulate accumulate, OnGpu&& on_gpu,
+                       std::size_t offset = 1) {
+  Rng rng(6);
+  compare_conv<T>(
+      rng, "with a ReLU", shape.batch * shape.in_size(), shape.weight_size(), shape.groups * shape.out_channels,
+      shape.batch * shape.out_size(), 4, offset,
+      [&](const void* in, const void* weight, const void* bias, void* out) {
+        return kernels::Conv{dtype_of<T>, accumulate, shape, in, weight, biased ? bias : nullptr, out, true};
+      },
+      on_gpu);
+}
+
+/// The convolution and its two gradients. One factor and the result start `offset`
+/// elements after an aligned address.
 template <class T, class OnGpu>
 void compare_convs(const kernels::ConvShape& shape, bool biased, kernels::Accumulate accumulate, OnGpu&& on_gpu,
                    std::size_t offset = 1) {

@@ -24,6 +24,8 @@ TEST(CudaConv, AgreesWithTheCpu) {
     }
     test::compare_convs<float>(shape, true, Accumulate::no, kLaunch);
     test::compare_convs<double>(shape, false, Accumulate::yes, kLaunch);
+    test::compare_conv_relu<float>(shape, shape.groups > 1, shape.batch > 1 ? Accumulate::yes : Accumulate::no,
+                                   kLaunch);
   }
 }
 

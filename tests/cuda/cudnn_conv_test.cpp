@@ -11,11 +11,14 @@
 
 #include <tandem/core/cuda.h>
 #include <tandem/core/cuda_stream.h>
+#include <tandem/core/error.h>
 #include <tandem/kernels/cuda/cudnn/plan_cache.h>
 #include <tandem/kernels/cuda/cudnn/try.h>
 #include <tandem/kernels/cuda/launch/queue.h>
 #include <tandem/kernels/kernel_library.h>
 #include <tandem/kernels/matmul_tuning.h>
+#include <tandem/tensor/cuda_allocator.h>
+#include <tandem/tensor/factories.h>
 
 #include "cuda/both.h"
 #include "cuda/conv_cases.h"
@@ -65,6 +68,14 @@ class Forced {
   ~Forced() { test::gpu().deterministic = true; }
   Forced(const Forced&) = delete;
   Forced& operator=(const Forced&) = delete;
+};
+
+class Tuning {
+ public:
+  Tuning() { cuda::set_kernel_tuning(true); }
+  ~Tuning() { cuda::set_kernel_tuning(false); }
+  Tuning(const Tuning&) = delete;
+  Tuning& operator=(const Tuning&) = delete;
 };
 
 constexpr Accumulate kBoth[] = {Accumulate::no, Accumulate::yes};
@@ -200,6 +211,37 @@ TEST(CudnnConv, CapturesMakeNoPlans) {
   EXPECT_TRUE(tried(conv(unknown, in.device(), weight.device(), second.device())));  // the capture is over
 }
 
+TEST(CudnnConv, WithAReluAgreesWithTheCpu) {
+  CONV_NEEDS_CUDNN();
+  Counted counted;
+  const ConvShape shape = conv_shape({2, 2, 8, 8, {9, 11}, {}, {3, 2}, {2, 1}, {1, 0}, {1, 2}});
+  for (const bool biased : {false, true}) {
+    for (const Accumulate accumulate : kBoth) {
+      test::compare_conv_relu<float>(shape, biased, accumulate, counted);
+      test::compare_conv_relu<double>(shape, biased, accumulate, counted);
+      test::compare_conv_relu<Float16>(shape, biased, accumulate, counted, 0);
+      test::compare_conv_relu<BFloat16>(shape, biased, accumulate, counted, 0);
+    }
+  }
+  EXPECT_EQ(counted.by_us, 0);
+}
+
+TEST(CudnnConv, MeasuredChoicesAgreeWithTheCpu) {
+  CONV_NEEDS_CUDNN();
+  const Tuning tuning;
+  Counted counted;
+  const ConvShape shape = conv_shape({2, 2, 8, 8, {9, 11}, {}, {3, 2}, {2, 1}, {1, 0}, {1, 2}});
+  for (int time = 0; time < 2; ++time) {
+    for (const Accumulate accumulate : kBoth) {
+      test::compare_convs<float>(shape, true, accumulate, counted);
+      test::compare_convs<Float16>(shape, true, accumulate, counted, 0);
+      test::compare_convs<double>(shape, true, accumulate, counted);
+      test::compare_conv_relu<BFloat16>(shape, true, accumulate, counted, 0);
+    }
+  }
+  EXPECT_EQ(counted.by_us, 0);
+}
+
 using Cache = gpu::cudnn::PlanCache<int, int>;
 
 // Finds the plan of a key, which is the key itself. Returns whether it was made now.
@@ -246,6 +288,24 @@ TEST(CudnnPlanCache, RemembersRefusals) {
   EXPECT_FALSE(made(cache, -1));
 }
 
+TEST(CudnnPlanCache, SettledAnswersStay) {
+  Cache cache;
+  EXPECT_TRUE(made(cache, 3));
+  EXPECT_FALSE(cache.is_settled(3));
+  cache.settle(3, std::nullopt);
+  EXPECT_TRUE(cache.is_settled(3));
+  cache.settle(3, 3);
+  EXPECT_EQ(cache.find(3, false, [] { return std::optional<int>(); }), nullptr);
+  EXPECT_TRUE(made(cache, 4));
+  EXPECT_FALSE(made(cache, 4, true));
+  EXPECT_TRUE(cache.is_settled(4));  // a captured graph has it
+  cache.settle(4, std::nullopt);
+  EXPECT_FALSE(made(cache, 4));
+  cache.settle(5, 5);
+  EXPECT_FALSE(made(cache, 5));
+  EXPECT_EQ(cache.size(), 3u);
+}
+
 #if __has_include("emulated_gpu.h")
 
 // The kernels that run for one convolution or gradient.
@@ -280,6 +340,55 @@ TEST(CudnnConv, TakesTheFirstEngineThatIsExactAndFits) {
   ConvShape odd = shape;
   odd.in_channels = 7;
   EXPECT_EQ(engines<Float16>(odd, true, Accumulate::yes), (Kernels{"own", "own", "own"}));
+}
+
+// The kernels that run for a convolution with a ReLU.
+template <class T>
+Kernels engines_with_relu(const ConvShape& shape, bool biased, std::size_t offset) {
+  cuda::synchronize("cuda:0");
+  Kernels names;
+  test::compare_conv_relu<T>(
+      shape, biased, Accumulate::no,
+      [&](const Conv& kernel) {
+        const emulated_gpu::KernelLog log;
+        launch(test::gpu(), kernel);
+        cuda::synchronize("cuda:0");
+        for (const std::string& name : log.names()) {
+          names.push_back(name.starts_with("cudnn") ? name : "ours");
+        }
+      },
+      offset);
+  return names;
+}
+
+// In 16 bits and TF32; elsewhere a NaN must stay, of which cuDNN's documentation says nothing.
+TEST(CudnnConv, ItsEnginesDoTheReluToo) {
+  CONV_NEEDS_CUDNN();
+  const ConvShape shape = conv_shape({2, 1, 8, 8, {6, 5}, {}, {3, 3}, {1, 1}, {1, 1}, {1, 1}});
+  const std::string tensor_cores = "cudnn_conv_tensor_cores";
+  for (const bool biased : {false, true}) {
+    EXPECT_EQ(engines_with_relu<BFloat16>(shape, biased, 0), (Kernels{tensor_cores}));
+    EXPECT_EQ(engines_with_relu<float>(shape, biased, 0), (Kernels{"cudnn_conv_blocked", "ours"}));
+  }
+  EXPECT_EQ(engines_with_relu<double>(shape, true, 0), (Kernels{"cudnn_conv_direct", "ours", "ours"}));
+}
+
+TEST(CudnnConv, EachShapeIsMeasuredOnce) {
+  CONV_NEEDS_CUDNN();
+  const ConvShape shape = conv_shape({1, 1, 8, 8, {6, 23}, {}, {1, 1}, {1, 1}, {0, 0}, {1, 1}});
+  const std::string direct = "cudnn_conv_direct";
+  EXPECT_EQ(engines<float>(shape, false, Accumulate::yes), (Kernels{direct, direct, direct}));
+  const Tuning tuning;
+  const Kernels first = engines<float>(shape, false, Accumulate::yes);
+  const auto count = [&](const char* name) { return std::count(first.begin(), first.end(), name); };
+  EXPECT_GE(count("cudnn_conv_direct"), 3 * 6);  // adds to the result itself
+  EXPECT_GE(count("cudnn_conv_blocked"), 3 * 6);
+  EXPECT_EQ(count("cudnn_conv_unwanted"), 0);
+  EXPECT_EQ(count("cudnn_conv_varying"), 0);
+  EXPECT_EQ(count("own"), 0);
+  const Kernels second = engines<float>(shape, false, Accumulate::yes);
+  EXPECT_LE(second.size(), 6u);
+  EXPECT_EQ(engines<float>(shape, false, Accumulate::yes), second);
 }
 
 // A Conv of eight channels whose arrays are aligned.
@@ -320,6 +429,56 @@ TEST(CudnnConv, Tf32IsAllowedByThePrecisionOfProducts) {
   EXPECT_EQ(narrow.run(Accumulate::no), (Kernels{"cudnn_conv_tensor_cores"}));
   EXPECT_EQ(narrow.run(Accumulate::yes), (Kernels{"cudnn_conv_tensor_cores"}));
   EXPECT_LE(narrow.out.distance(), test::rounding<BFloat16>());
+}
+
+TEST(CudnnConv, WhatACaptureHasFoundIsNotMeasured) {
+  CONV_NEEDS_CUDNN();
+  Aligned<float> one;
+  one.shape = conv_shape({1, 1, 8, 8, {5, 6}, {}, {3, 3}, {1, 1}, {1, 1}, {1, 1}});
+  const auto start = [&] {
+    launch(test::gpu(), Conv{DType::f32, Accumulate::no, one.shape, one.in.device(), one.weight.device(), nullptr,
+                             one.out.device()});
+  };
+  const cuda::Stream stream(Device("cuda:0"));
+  {
+    const cuda::StreamScope scope(stream);
+    start();  // makes the plan, and the stream's workspace
+    stream.synchronize();
+    cuda::require(cudaStreamBeginCapture(stream.handle(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    start();
+    cudaGraph_t graph = nullptr;
+    cuda::require(cudaStreamEndCapture(stream.handle(), &graph), "cudaStreamEndCapture");
+    cuda::require(cudaGraphDestroy(graph), "cudaGraphDestroy");
+  }
+  const Tuning tuning;
+  EXPECT_EQ(one.run(Accumulate::no), (Kernels{"cudnn_conv_blocked"}));
+}
+
+TEST(CudnnConv, WithoutMemoryItsFirstChoiceStays) {
+  CONV_NEEDS_CUDNN();
+  const ConvShape shape = conv_shape({1, 1, 8, 64, {128, 256}, {}, {1, 1}, {1, 1}, {0, 0}, {1, 1}});  // 8 MiB
+  const test::DeviceArray<float> in(std::vector<float>(static_cast<std::size_t>(shape.in_size()), 1.0F));
+  const test::DeviceArray<float> weight(std::vector<float>(static_cast<std::size_t>(shape.weight_size()), 1.0F));
+  const test::DeviceArray<float> out(std::vector<float>(static_cast<std::size_t>(shape.out_size()), 1.0F));
+  std::vector<Tensor> held;  // all but less than 4 MiB
+  for (auto piece = static_cast<std::int64_t>(cuda::memory_stats().free); piece >= 1 << 21; piece /= 2) {
+    try {
+      held.push_back(empty({piece}, {.dtype = DType::u8, .device = "cuda:0"}));
+    } catch (const OutOfMemory&) {
+    }
+  }
+  ASSERT_LT(cuda::memory_stats().free, std::size_t{8} << 20);
+  const Tuning tuning;
+  const Conv conv{DType::f32, Accumulate::yes, shape, in.data(), weight.data(), nullptr, out.data()};
+  for (int time = 0; time < 2; ++time) {  // the second one does not try again
+    const emulated_gpu::KernelLog log;
+    EXPECT_TRUE(gpu::try_cudnn(Queue(test::gpu()), conv));
+    cuda::synchronize("cuda:0");
+    EXPECT_EQ(log.names(), (Kernels{"cudnn_conv_direct"}));
+  }
+  EXPECT_EQ(out.download()[0], 17.0F);
+  held.clear();
+  cuda::empty_cache();
 }
 
 // It drops and reorders engines, refuses plans, wants more workspace, and leaves garbage wherever it may.

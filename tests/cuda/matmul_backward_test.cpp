@@ -331,7 +331,7 @@ TEST_F(MatmulTuning, MeasuresWhatABackwardPassAsksFor) {
 
 TEST_F(MatmulTuning, MayFindThatAMaskIsFusedAndItsSumsAreNot) {
   using gpu::Planner;
-  cuda::set_matmul_tuning(false);
+  cuda::set_kernel_tuning(false);
   const PlanKey key = gpu::with_fused(Product(18, 40, 51).key(Fused::mask_sums), Fused::mask_sums);
   const PlanRecord known{.key = key,
                          .version = cublasLtGetVersion(),

@@ -121,11 +121,11 @@ class MatmulTuning : public ::testing::Test {
  protected:
   void SetUp() override {
     TANDEM_NEEDS_GPU();
-    cuda::set_matmul_tuning(true);
+    cuda::set_kernel_tuning(true);
     cuda::set_small_products(false);  // the library computes all
   }
   void TearDown() override {
-    cuda::set_matmul_tuning(false);
+    cuda::set_kernel_tuning(false);
     cuda::set_small_products(true);
   }
 };

@@ -40,14 +40,14 @@ TEST_F(MatmulPlansFromAFile, HoldWithoutMeasuring) {
   Case one(Product(16, 48, 7));
   const PlanKey key = one.product.key(Fused::nothing);
   const Queue queue(test::gpu());
-  cuda::set_matmul_tuning(false);
+  cuda::set_kernel_tuning(false);
   const Plan first = *Planner::of(queue).find(queue, key, one.arguments());
   PlanRecord known = record(key);
   known.workspace = 64;  // wrong: the library reports the right size
   known.algorithm = std::bit_cast<std::array<std::uint64_t, 8>>(first.algorithm);
   load(known);
   for (const bool tuning : {false, true}) {
-    cuda::set_matmul_tuning(tuning);
+    cuda::set_kernel_tuning(tuning);
     const Plan* plan = Planner::of(queue).find(queue, key, one.arguments());
     EXPECT_EQ(plan->kernels, 7);
     EXPECT_EQ(plan->time_us, 1.5);
@@ -61,7 +61,7 @@ TEST_F(MatmulPlansFromAFile, OtherProcessesChooseTheSame) {
   Case one(Product(16, 48, 9));
   one.run();
   const auto known = record_of(one.product.key(Fused::nothing));
-  cuda::set_matmul_tuning(false);
+  cuda::set_kernel_tuning(false);
   const Queue queue(test::gpu());
   Planner fresh(cuda::gpu(0));
   const Plan* plan = fresh.find(queue, known->key, one.arguments());
@@ -70,7 +70,7 @@ TEST_F(MatmulPlansFromAFile, OtherProcessesChooseTheSame) {
 }
 
 TEST_F(MatmulPlansFromAFile, AnAlgorithmThatCannotBeIsDropped) {
-  cuda::set_matmul_tuning(false);
+  cuda::set_kernel_tuning(false);
   Case one(Product(16, 48, 11));
   const PlanKey key = one.product.key(Fused::nothing);
   load(record(key));
@@ -78,7 +78,7 @@ TEST_F(MatmulPlansFromAFile, AnAlgorithmThatCannotBeIsDropped) {
   EXPECT_EQ(Planner::of(queue).find(queue, key, one.arguments())->kernels, 0);
   one.run();
   EXPECT_EQ(one.out.download(), one.expected());
-  cuda::set_matmul_tuning(true);
+  cuda::set_kernel_tuning(true);
   one.run();
   EXPECT_NE(record_of(key)->time_us, 1.5);
   EXPECT_EQ(one.out.download(), one.expected());
@@ -88,7 +88,7 @@ TEST_F(MatmulPlansFromAFile, AnAlgorithmThatCannotBeIsDropped) {
 TEST_F(MatmulPlansFromAFile, AnAlgorithmThatIsRefusedAtItsStartIsDropped) {
   for (const bool tuning : {false, true}) {
     for (const Fused fused : {Fused::nothing, Fused::bias}) {
-      cuda::set_matmul_tuning(false);
+      cuda::set_kernel_tuning(false);
       Product product(16, 48, tuning ? 21 : 19);
       product.with_bias = fused == Fused::bias;
       Case one(product);
@@ -107,7 +107,7 @@ TEST_F(MatmulPlansFromAFile, AnAlgorithmThatIsRefusedAtItsStartIsDropped) {
       gpu::ProductArguments arguments = one.arguments();
       arguments.a = a.data() + 1;
       EXPECT_EQ(planner.find(queue, known.key, arguments)->kernels, 7);
-      cuda::set_matmul_tuning(tuning);
+      cuda::set_kernel_tuning(tuning);
       for (int i = 0; i < 2; ++i) {
         launch(test::gpu(), product.on(a.data() + 1, one.b.data(), one.bias.data(), one.out.data()));
         EXPECT_EQ(one.out.download(), one.expected());
@@ -118,7 +118,7 @@ TEST_F(MatmulPlansFromAFile, AnAlgorithmThatIsRefusedAtItsStartIsDropped) {
 }
 
 TEST_F(MatmulPlansFromAFile, MaySayThatNothingIsFused) {
-  cuda::set_matmul_tuning(false);
+  cuda::set_kernel_tuning(false);
   Product product(16, 48, 13);
   product.with_bias = true;
   Case one(product);

@@ -341,11 +341,11 @@ void expect_answer(const char* variable, bool (*answer)(), const char* value, in
 
 TEST(MatmulTuningDeathTest, SwitchesFollowTheEnvironment) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  const std::pair<const char*, bool (*)()> switches[] = {{"TANDEM_CUDA_TUNING", &cuda::matmul_tuning},
+  const std::pair<const char*, bool (*)()> switches[] = {{"TANDEM_CUDA_TUNING", &cuda::kernel_tuning},
                                                          {"TANDEM_CUDA_FUSED_BACKWARD", &cuda::fused_backward},
                                                          {"TANDEM_CUDA_SMALL_PRODUCTS", &cuda::small_products}};
   for (const auto& [variable, answer] : switches) {
-    expect_answer(variable, answer, nullptr, answer == &cuda::matmul_tuning ? 0 : 1);
+    expect_answer(variable, answer, nullptr, answer == &cuda::kernel_tuning ? 0 : 1);
     expect_answer(variable, answer, "0", 0);
     expect_answer(variable, answer, "1", 1);
     expect_answer(variable, answer, "yes", 2);
@@ -354,10 +354,10 @@ TEST(MatmulTuningDeathTest, SwitchesFollowTheEnvironment) {
 }
 
 TEST(MatmulTuning, IsWhatWasSetLast) {
-  cuda::set_matmul_tuning(true);
-  EXPECT_TRUE(cuda::matmul_tuning());
-  cuda::set_matmul_tuning(false);
-  EXPECT_FALSE(cuda::matmul_tuning());
+  cuda::set_kernel_tuning(true);
+  EXPECT_TRUE(cuda::kernel_tuning());
+  cuda::set_kernel_tuning(false);
+  EXPECT_FALSE(cuda::kernel_tuning());
 }
 
 TEST(FusedBackward, IsForGpus) {

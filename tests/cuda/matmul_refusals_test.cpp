@@ -26,7 +26,7 @@ class HostileLibrary : public ::testing::Test {
     emulated_gpu::be_hostile(0);
     emulated_gpu::refuse_calls("");
     set_float32_matmul_precision("highest");
-    cuda::set_matmul_tuning(false);
+    cuda::set_kernel_tuning(false);
   }
   // Sizes that no other test has: choices last for the whole process.
   static Case next_case() {
@@ -43,7 +43,7 @@ TEST_F(HostileLibrary, CannotKeepAProductFromBeingComputed) {
   for (const bool tf32 : {false, true}) {
     set_float32_matmul_precision(tf32 ? "high" : "highest");
     for (const bool tuning : {false, true}) {
-      cuda::set_matmul_tuning(tuning);
+      cuda::set_kernel_tuning(tuning);
       for (std::uint64_t seed = 1; seed <= (tuning ? 2u : 40u); ++seed) {
         emulated_gpu::be_hostile(seed);
         Case one = next_case();
@@ -77,7 +77,7 @@ TEST_F(HostileLibrary, IsNotNeededForSmallProducts) {
   for (const char* call : {"cublasLtMatmulAlgoGetHeuristic", "cublasLtMatmul"}) {
     for (const bool tuning : {false, true}) {
       emulated_gpu::refuse_calls(call);
-      cuda::set_matmul_tuning(tuning);
+      cuda::set_kernel_tuning(tuning);
       Case one = next_case();
       one.run();
       EXPECT_EQ(one.out.download(), one.expected()) << call << ", tuning " << tuning;

@@ -17,7 +17,7 @@
 #include <tandem/core/error.h>
 #include <tandem/graph/capture.h>
 #include <tandem/kernels/cuda/matmul/planner.h>
-#include <tandem/kernels/cuda/matmul/tuner.h>
+#include <tandem/kernels/cuda/tuner.h>
 #include <tandem/tensor/cuda_allocator.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/tensor.h>
@@ -35,7 +35,7 @@ using gpu::Planner;
 TEST_F(MatmulTuning, MeasuresKernelsAndTimes) {
   Case one(Product(64, 64, 8));
   const Queue queue(test::gpu());
-  gpu::Tuner tuner(queue, one.product.key(Fused::nothing), 0);
+  gpu::Tuner tuner(queue, {64 * 64 * sizeof(float), 256}, 0);
   const auto finish = [&](int times) {
     return tuner.measure([&](const Queue& own, void* out) {
       Matmul product = one.product.on(nullptr, nullptr, one.bias.data(), static_cast<float*>(out));
@@ -77,7 +77,7 @@ TEST_F(MatmulTuning, ChoosesAndRemembers) {
   EXPECT_EQ(plan->kernels, record->kernels);
   EXPECT_EQ(plan->time_us, record->time_us);
   EXPECT_EQ((std::bit_cast<std::array<std::uint64_t, 8>>(plan->algorithm)), record->algorithm);
-  gpu::Tuner tuner(queue, record->key, plan->workspace);
+  gpu::Tuner tuner(queue, {17 * 33 * sizeof(float), record->key.d_align}, plan->workspace);
   const auto again = tuner.measure([&](const Queue& own, void* out) {
     EXPECT_TRUE(Planner::of(queue).start(own, record->key, {one.a.data(), one.b.data(), out}));
     return true;
@@ -165,16 +165,16 @@ TEST_F(MatmulTuning, BeginsWithWhatWasNotMeasured) {
   Case one(Product(23, 29, 31));
   const PlanKey key = one.product.key(Fused::nothing);
   const Queue queue(test::gpu());
-  cuda::set_matmul_tuning(false);
+  cuda::set_kernel_tuning(false);
   const Plan* first = Planner::of(queue).find(queue, key, one.arguments());
   EXPECT_EQ(first->kernels, 0);
   EXPECT_EQ(Planner::of(queue).find(queue, key, one.arguments()), first);
   EXPECT_FALSE(record_of(key));
-  cuda::set_matmul_tuning(true);
+  cuda::set_kernel_tuning(true);
   const Plan* measured = Planner::of(queue).find(queue, key, one.arguments());
   EXPECT_GT(measured->kernels, 0);
   EXPECT_EQ(first->kernels, 0);  // still present: another thread may be about to start it
-  cuda::set_matmul_tuning(false);
+  cuda::set_kernel_tuning(false);
   EXPECT_EQ(Planner::of(queue).find(queue, key, one.arguments()), measured);
 }
 

@@ -230,7 +230,7 @@ TEST_F(MatmulTuning, LeavesTheRightSumsBehind) {
 
 TEST_F(MatmulTuning, TakesTheLibraryWhereAFileSaysThatItIsFaster) {
   cuda::set_small_products(true);
-  cuda::set_matmul_tuning(false);
+  cuda::set_kernel_tuning(false);
   Case one(Product(31, 43, 41));
   const PlanKey key = one.product.key(Fused::own);
   const Queue queue(test::gpu());

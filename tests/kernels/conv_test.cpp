@@ -135,6 +135,38 @@ TYPED_TEST(ConvOf, AgreesWithTheNaiveLoop) {
   }
 }
 
+TYPED_TEST(ConvOf, GivesToTheBitWhatAReluBehindItGives) {
+  using T = TypeParam;
+  test::Rng rng(12);
+  std::vector<ConvShape> shapes = test::awkward_convs();
+  shapes.push_back(test::conv_shape({2, 1, 16, 20, {13, 17}, {}, {3, 3}, {1, 1}, {1, 1}, {1, 1}}));
+  shapes.push_back(test::conv_shape({1, 1, 300, 40, {12, 13}, {}, {1, 1}, {1, 1}, {0, 0}, {1, 1}}));
+  for (const ConvShape& shape : shapes) {
+    SCOPED_TRACE(test::describe(shape));
+    Case<T> c(rng, shape);
+    if (!c.in.empty()) {
+      c.in[c.in.size() / 2] = T(std::numeric_limits<float>::quiet_NaN());
+    }
+    for (const bool bias : {false, true}) {
+      for (const Accumulate accumulate : {Accumulate::no, Accumulate::yes}) {
+        std::vector<T> plain = test::random_values<T>(rng, shape.batch * shape.out_size());
+        std::vector<T> fused = plain;
+        launch(test::cpu(), c.forward(plain, bias, accumulate));
+        Conv with_relu = c.forward(fused, bias, accumulate);
+        with_relu.relu = true;
+        launch(test::cpu(), with_relu);
+        for (std::size_t i = 0; i < plain.size(); ++i) {
+          const double sum = static_cast<double>(plain[i]);
+          const double expected = sum < 0 ? 0 : sum;
+          const double got = static_cast<double>(fused[i]);
+          ASSERT_TRUE(got == expected || (std::isnan(got) && std::isnan(expected)))
+              << i << ": " << got << ", not " << expected;
+        }
+      }
+    }
+  }
+}
+
 template <class T = float>
 void expect_the_naive_loop(test::Rng& rng, const ConvShape& shape) {
   const Case<T> c(rng, shape, true);

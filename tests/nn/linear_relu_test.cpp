@@ -12,6 +12,7 @@
 #include <tandem/core/grad_mode.h>
 #include <tandem/graph/capture.h>
 #include <tandem/nn/container.h>
+#include <tandem/nn/conv.h>
 #include <tandem/nn/stateless.h>
 #include <tandem/tensor/frame.h>
 
@@ -100,6 +101,19 @@ TEST(LinearRelu, LinearLaunchesAtOnce) {
   EXPECT_EQ(launches_of([&] { h = layer(x); }), Names{"matmul"});
   EXPECT_EQ(launches_of([&] { h = relu(std::move(h)); }), Names{"pointwise"});
   EXPECT_EQ(launches_of([&] { h = linear_relu(x, layer.weight, layer.bias); }), Names{"matmul"});
+}
+
+TEST(LinearRelu, ConvolutionsInASequentialTakeTheReluToo) {
+  const nn::Sequential images(nn::Conv2d(2, 3, 3, {.padding = 1}), nn::ReLU());
+  const nn::Sequential sequences(nn::Conv1d(2, 3, 3, {.bias = false}), nn::ReLU(), nn::Conv1d(3, 3, 1), nn::ReLU());
+  const Tensor image = randn({2, 2, 5, 4});
+  const Tensor sequence = randn({2, 2, 9});
+  Tensor y;
+  EXPECT_EQ(launches_of([&] { y = images(image); }), Names{"conv"});
+  EXPECT_EQ(y.to_vector<float>(), images.get<nn::Conv2d>(0)(image).relu().to_vector<float>());
+  EXPECT_EQ(launches_of([&] { y = sequences(sequence); }), (Names{"conv", "conv"}));
+  const Tensor between = sequences.get<nn::Conv1d>(0)(sequence).relu();
+  EXPECT_EQ(y.to_vector<float>(), sequences.get<nn::Conv1d>(2)(between).relu().to_vector<float>());
 }
 
 TEST(LinearRelu, OverwritesTheResultOfTheLayer) {

@@ -61,7 +61,8 @@ void patch_product_f32(const PatchProduct& product, const PatchRange& range, Scr
       tile.depth = min(deep, depth - k);
       block.begin(one.patches.data, k, tile.depth, slab);
       block.pack_panels(panels);
-      const Epilogue epilogue{.add = k > 0 || (direct && product.add)};
+      const Epilogue epilogue{.add = k > 0 || (direct && product.add),
+                              .relu = direct && product.relu && k + tile.depth == depth};
       const float* const starts = k == 0 ? bias : nullptr;
       // Along far outputs a row of tiles comes first: their lines are neighbours, in the same pages.
       const std::int64_t rows_at_once = tile.is_out_far ? tile_height(product.rows) : kBlockRows;

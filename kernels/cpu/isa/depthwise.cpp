@@ -32,7 +32,7 @@ struct Inside {
 // kVecs vectors of a line of outputs, from position `x` on.
 template <int kVecs>
 void convolve_vectors(const Patches& patches, const float* in, const float* weight, float bias, std::int64_t y,
-                      std::int64_t x, const Inside& inside, bool add, float* out) {
+                      std::int64_t x, const Inside& inside, bool add, bool relu, float* out) {
   const PatchAxis& axis_y = patches.y;
   const PatchAxis& axis_x = patches.x;
   Vec sum[kVecs];
@@ -61,12 +61,14 @@ void convolve_vectors(const Patches& patches, const float* in, const float* weig
   for (int v = 0; v < kVecs; ++v) {
     const Mask lanes = first(axis_x.positions - x - v * kLanes);
     float* const to = out + v * kLanes;
-    store(to, add ? sum[v] + load(to, lanes) : sum[v], lanes);
+    const Vec value = add ? sum[v] + load(to, lanes) : sum[v];
+    store(to, relu ? max(broadcast(0), value) : value, lanes);
   }
 }
 
 // One output channel of an image.
-void convolve_plane(const Patches& patches, const float* in, const float* weight, float bias, bool add, float* out) {
+void convolve_plane(const PatchProduct& product, const float* in, const float* weight, float bias, float* out) {
+  const Patches& patches = product.patches;
   constexpr std::array kVectors{&convolve_vectors<1>, &convolve_vectors<2>, &convolve_vectors<3>, &convolve_vectors<4>};
   const std::int64_t wide = patches.x.positions;
   for (std::int64_t x = 0; x < wide; x += kMost * kLanes) {
@@ -74,7 +76,7 @@ void convolve_plane(const Patches& patches, const float* in, const float* weight
     const auto convolve = kVectors[static_cast<std::size_t>((vectors < kMost ? vectors : kMost) - 1)];
     const Inside inside(patches.x, x);
     for (std::int64_t y = 0; y < patches.y.positions; ++y) {
-      convolve(patches, in, weight, bias, y, x, inside, add, out + y * wide + x);
+      convolve(patches, in, weight, bias, y, x, inside, product.add, product.relu, out + y * wide + x);
     }
   }
 }
@@ -88,8 +90,8 @@ void depthwise_f32(const PatchProduct& product, std::int64_t groups, std::int64_
     const PatchProduct one = product.of_group<float>(plane % groups);
     const float* const in = static_cast<const float*>(one.patches.data) + image * patches.image_stride;
     for (std::int64_t row = 0; row < one.rows; ++row) {
-      convolve_plane(patches, in, static_cast<const float*>(one.weight) + row * patches.taps(),
-                     one.bias == nullptr ? 0 : static_cast<const float*>(one.bias)[row], one.add,
+      convolve_plane(one, in, static_cast<const float*>(one.weight) + row * patches.taps(),
+                     one.bias == nullptr ? 0 : static_cast<const float*>(one.bias)[row],
                      static_cast<float*>(one.out.data) + image * one.out.image_stride + row * one.out.channel_stride);
     }
   }

@@ -29,7 +29,7 @@ TANDEM_SIMD void for_each_run(const Patches& patches, bool dense, std::int64_t b
   }
 }
 
-/// Puts the sums of a block to their places, or adds them.
+/// Puts the sums of a block to their places, or adds them, and lets the ReLU follow.
 template <class T>
 void place(const PatchProduct& product, std::int64_t begin, std::int64_t end, const T* sums, std::int64_t stride,
            bool add) {
@@ -37,29 +37,36 @@ void place(const PatchProduct& product, std::int64_t begin, std::int64_t end, co
   const bool dense = out.is_dense(product.patches);
   const std::int64_t wide = product.patches.x.positions;
   const std::int64_t step = out.x_stride;
+  const bool relu = product.relu;
   for_each_run(product.patches, dense, begin, end, [&](std::int64_t column, const Run& run) {
     const std::int64_t x = run.position % wide;
     const std::int64_t wanted = dense ? run.count : product.patches.width - x;
     const std::int64_t count = run.count < wanted ? run.count : wanted;
     const std::int64_t at = dense ? run.position : run.position / wide * out.y_stride + x * step;
+    const auto finished = [=](T value) { return relu && value < T(0) ? T(0) : value; };
     T* to = static_cast<T*>(out.data) + run.image * out.image_stride + at;
     const T* from = sums + column;
     for (std::int64_t row = 0; row < product.rows; ++row, to += out.channel_stride, from += stride) {
       if constexpr (sizeof(T) == sizeof(float) && kLanes > 4) {
         if (step == 1) {
+          const auto value = [&](Vec sum, auto... old) __attribute__((always_inline)) {
+            sum = (sum + ... + old);
+            return relu ? max(broadcast(0), sum) : sum;
+          };
           std::int64_t i = 0;
           for (; i + kLanes <= count; i += kLanes) {
-            store(to + i, add ? load(to + i) + load(from + i) : load(from + i));
+            store(to + i, add ? value(load(from + i), load(to + i)) : value(load(from + i)));
           }
           if (i < count) {
             const Mask lanes = first(count - i);
-            store(to + i, add ? load(to + i, lanes) + load(from + i, lanes) : load(from + i, lanes), lanes);
+            store(to + i, add ? value(load(from + i, lanes), load(to + i, lanes)) : value(load(from + i, lanes)),
+                  lanes);
           }
           continue;
         }
       }
       for (std::int64_t i = 0; i < count; ++i) {
-        to[i * step] = add ? to[i * step] + from[i] : from[i];
+        to[i * step] = finished(add ? to[i * step] + from[i] : from[i]);
       }
     }
   });

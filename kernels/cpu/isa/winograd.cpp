@@ -81,17 +81,18 @@ namespace {
 
 // Writes or adds `count` pixels of kLanes channels, of which those before `channels` exist, to planes.
 TANDEM_SIMD void store_planes(const float* pixels, float* planes, std::int64_t stride, std::int64_t channels,
-                              std::int64_t count, bool add) {
+                              std::int64_t count, bool add, bool relu) {
   Vec square[kLanes];
 #pragma GCC unroll 16
   for (int i = 0; i < kLanes; ++i) {
     square[i] = load(pixels + i * kLanes);
   }
   transpose(square);
+  const auto finished = [=](Vec sum) __attribute__((always_inline)) { return relu ? max(broadcast(0), sum) : sum; };
   if (channels >= kLanes && count >= kLanes && !add) {
 #pragma GCC unroll 16
     for (int i = 0; i < kLanes; ++i) {
-      store(planes + i * stride, square[i]);
+      store(planes + i * stride, finished(square[i]));
     }
     return;
   }
@@ -100,7 +101,7 @@ TANDEM_SIMD void store_planes(const float* pixels, float* planes, std::int64_t s
   for (int i = 0; i < kLanes; ++i) {
     if (i < channels) {
       float* const to = planes + i * stride;
-      store(to, add ? square[i] + load(to, lanes) : square[i], lanes);
+      store(to, finished(add ? square[i] + load(to, lanes) : square[i]), lanes);
     }
   }
 }
@@ -144,7 +145,7 @@ void write_outputs(const PatchProduct& product, const Places4x4& numbers, std::i
     float* const out = image + lane * product.out.channel_stride + 2 * row * wide;
     for (std::int64_t pixel = 0; pixel < high * wide; pixel += kLanes) {
       store_planes(pixels + pixel * kLanes, out + pixel, product.out.channel_stride, here, high * wide - pixel,
-                   product.add);
+                   product.add, product.relu);
     }
   }
 }

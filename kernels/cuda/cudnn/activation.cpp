@@ -70,8 +70,7 @@ bool start(const Queue& queue, const Pointwise& kernel) {
     addresses.emplace_back(ActivationPlan::kOne, &one);
   }
   const void* workspace = plan->workspace > 0 ? queue.workspace(static_cast<std::size_t>(plan->workspace)) : nullptr;
-  execute(queue, *session, *plan, addresses, workspace, Pointwise::kName);
-  return true;
+  return execute(queue, *session, *plan, addresses, workspace, Pointwise::kName);
 }
 
 }  // namespace

@@ -46,38 +46,39 @@ class Builder {
   /// Adds a tensor in memory.
   Handle tensor(std::size_t number) {
     Descriptor tensor = describe(static_cast<std::int64_t>(number), data_type(key_.dtype), key_.alignment[number]);
-    return plan.add(tensor);
+    return graph.add(tensor);
   }
   /// Adds a result that stays in registers.
   Handle between() {
     Descriptor tensor = describe(next_++, CUDNN_DATA_FLOAT, 4);
-    return plan.add(tensor.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, true));
+    return graph.add(tensor.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, true));
   }
   Handle one() {
-    plan.takes_one = true;
+    takes_one = true;
     Descriptor tensor = dense_tensor(ActivationPlan::kOne, CUDNN_DATA_FLOAT, {1, 1, 1}, 4);
-    return plan.add(tensor.set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, true));
+    return graph.add(tensor.set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, true));
   }
 
   void forward(cudnnPointwiseMode_t mode, Handle x, Handle y) {
     Descriptor operation = describe(mode);
-    add_operation(operation.set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x).set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y));
+    graph.add_operation(
+        operation.set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x).set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y));
   }
   void backward(cudnnPointwiseMode_t mode, Handle dy, Handle x, Handle dx) {
     Descriptor operation = describe(mode);
-    add_operation(operation.set(CUDNN_ATTR_OPERATION_POINTWISE_DYDESC, dy)
-                      .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x)
-                      .set(CUDNN_ATTR_OPERATION_POINTWISE_DXDESC, dx));
+    graph.add_operation(operation.set(CUDNN_ATTR_OPERATION_POINTWISE_DYDESC, dy)
+                            .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x)
+                            .set(CUDNN_ATTR_OPERATION_POINTWISE_DXDESC, dx));
   }
   void binary(cudnnPointwiseMode_t mode, Handle a, Handle b, Handle y) {
     Descriptor operation = describe(mode);
-    add_operation(operation.set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, a)
-                      .set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b)
-                      .set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y));
+    graph.add_operation(operation.set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, a)
+                            .set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b)
+                            .set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y));
   }
 
-  ActivationPlan plan{};
-  std::vector<Handle> operations{};
+  Graph graph{};
+  bool takes_one = false;
 
  private:
   // Tensors have three dimensions, because cuDNN 9.19 has no kernel for fewer or for four.
@@ -94,10 +95,9 @@ class Builder {
       pointwise.set(CUDNN_ATTR_POINTWISE_SOFTPLUS_BETA, key_.s);
     }
     Descriptor operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-    operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, plan.add(pointwise));
+    operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, graph.add(pointwise));
     return operation;
   }
-  void add_operation(Descriptor& part) { operations.push_back(plan.add(part)); }
 
   const ActivationKey& key_;
   std::int64_t next_ = ActivationPlan::kOne + 1;
@@ -153,8 +153,8 @@ std::optional<ActivationPlan> make_activation_plan(cudnnHandle_t handle, const A
   try {
     Builder build(key);
     add_operations(build, key.op);
-    if (finish_plan(handle, build.plan, build.operations)) {
-      return std::move(build.plan);
+    if (std::vector<Plan> plans = make_plans(handle, std::move(build.graph), 1); !plans.empty()) {
+      return ActivationPlan{std::move(plans.front()), build.takes_one};
     }
   } catch (const Refusal&) {  // cuDNN has no kernel
   }

@@ -30,7 +30,7 @@ bool depends_on_s(PointwiseOp op) noexcept;
 
 /// A finished plan. Its tensors have numbers: 0 is the result, 1 and 2 are the inputs.
 struct ActivationPlan : Plan {
-  bool takes_one = false;  // tensor kOne is the number 1, passed by value
+  bool takes_one;  // tensor kOne is the number 1, passed by value
 
   static constexpr std::int64_t kOne = 9;
 };

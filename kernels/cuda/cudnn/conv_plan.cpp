@@ -9,7 +9,8 @@ namespace tandem::inline v0::kernels::gpu::cudnn {
 
 namespace {
 
-constexpr std::int64_t kBetween = ConvPlan::kBias + 1;  // the sum before the bias is added
+constexpr std::int64_t kSum = kConvBias + 1;  // before the bias is added
+constexpr std::int64_t kBiased = kSum + 1;    // before the ReLU
 
 using Sizes4 = std::vector<std::int64_t>;
 
@@ -39,13 +40,13 @@ constexpr Names kWeightGrad{CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_
 
 std::vector<std::int64_t> pair_of(const Sizes2& sizes) { return {sizes[0], sizes[1]}; }
 
-/// The parts of a plan under construction.
+/// A graph under construction.
 class ConvBuilder {
  public:
   explicit ConvBuilder(const ConvKey& key)
       : key_(key), compute_(key.dtype == DType::f64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT) {}
 
-  /// The convolution, and behind it the bias.
+  /// The convolution, and behind it the bias and the ReLU.
   void add_operations() {
     const ConvShape& shape = key_.shape;
     const Names& names = key_.kind == ConvKind::forward   ? kForward
@@ -60,29 +61,40 @@ class ConvBuilder {
         .set(names[kOutput], tensor(names.output, {shape.batch, outs, shape.out[0], shape.out[1]}));
     set_factor(operation, names[kAlpha], 1);
     set_factor(operation, names[kBeta], key_.accumulate ? 1 : 0);
-    operations.push_back(plan.add(operation));
+    graph.add_operation(operation);
+    Handle last = between_;
     if (key_.bias) {
-      add_bias();
+      const Handle bias = in_memory(kConvBias, {1, result_[1], 1, 1});
+      const Handle to = key_.relu ? in_registers(kBiased) : in_memory(kConvResult, result_);
+      Descriptor add = pointwise(CUDNN_POINTWISE_ADD, last, to);
+      graph.add_operation(add.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, bias));
+      last = to;
+    }
+    if (key_.relu) {
+      Descriptor relu = pointwise(CUDNN_POINTWISE_RELU_FWD, last, in_memory(kConvResult, result_));
+      graph.add_operation(relu);
     }
   }
 
-  ConvPlan plan{};
-  std::vector<Handle> operations{};
+  Graph graph{};
 
  private:
-  /// A dense tensor in memory. If a bias follows, the convolution's own result stays in registers.
+  /// A dense tensor in memory. If more follows, the convolution's own result stays in registers.
   Handle tensor(std::size_t number, const Sizes4& sizes) {
-    if (number != ConvPlan::kResult || !key_.bias) {
+    if (number != kConvResult || !(key_.bias || key_.relu)) {
       return in_memory(number, sizes);
     }
     result_ = sizes;
-    Descriptor between = dense_tensor(kBetween, compute_, sizes, kMostTensorAlignment);
-    return between_ = plan.add(between.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, true));
+    return between_ = in_registers(kSum);
+  }
+  Handle in_registers(std::int64_t number) {
+    Descriptor between = dense_tensor(number, compute_, result_, kMostTensorAlignment);
+    return graph.add(between.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, true));
   }
   Handle in_memory(std::size_t number, const Sizes4& sizes) {
     Descriptor tensor =
         dense_tensor(static_cast<std::int64_t>(number), data_type(key_.dtype), sizes, key_.alignment[number]);
-    return plan.add(tensor);
+    return graph.add(tensor);
   }
 
   Handle convolution() {
@@ -95,7 +107,7 @@ class ConvBuilder {
         .set(CUDNN_ATTR_CONVOLUTION_DILATIONS, pair_of(shape.dilation))
         .set(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, pair_of(shape.padding))
         .set(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, pair_of(*padding_behind(shape)));
-    return plan.add(convolution);
+    return graph.add(convolution);
   }
   /// Factors have the type in which the convolution is computed.
   void set_factor(Descriptor& operation, cudnnBackendAttributeName_t name, int value) const {
@@ -105,15 +117,15 @@ class ConvBuilder {
       operation.set(name, static_cast<float>(value));
     }
   }
-  void add_bias() {
-    Descriptor add(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
-    add.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_POINTWISE_ADD).set(CUDNN_ATTR_POINTWISE_MATH_PREC, compute_);
+  /// An operation from x to y, without further tensors.
+  Descriptor pointwise(cudnnPointwiseMode_t mode, Handle x, Handle y) {
+    Descriptor what(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+    what.set(CUDNN_ATTR_POINTWISE_MODE, mode).set(CUDNN_ATTR_POINTWISE_MATH_PREC, compute_);
     Descriptor operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-    operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, plan.add(add))
-        .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, between_)
-        .set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, in_memory(ConvPlan::kBias, {1, result_[1], 1, 1}))
-        .set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, in_memory(ConvPlan::kResult, result_));
-    operations.push_back(plan.add(operation));
+    operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, graph.add(what))
+        .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x)
+        .set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
+    return operation;
   }
 
   const ConvKey& key_;
@@ -163,16 +175,14 @@ std::optional<Sizes2> padding_behind(const ConvShape& shape) {
   return behind;
 }
 
-std::optional<ConvPlan> make_conv_plan(cudnnHandle_t handle, const ConvKey& key) {
+std::vector<Plan> make_conv_plans(cudnnHandle_t handle, const ConvKey& key, std::size_t most) {
   try {
     ConvBuilder build(key);
     build.add_operations();
-    if (finish_plan(handle, build.plan, build.operations, unwanted_notes(key))) {
-      return std::move(build.plan);
-    }
+    return make_plans(handle, std::move(build.graph), most, unwanted_notes(key));
   } catch (const Refusal&) {  // cuDNN has no engine
+    return {};
   }
-  return std::nullopt;
 }
 
 }  // namespace tandem::inline v0::kernels::gpu::cudnn

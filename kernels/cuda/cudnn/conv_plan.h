@@ -2,8 +2,10 @@
 
 #include <array>
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include <tandem/kernels/conv.h>
 #include <tandem/kernels/cuda/cudnn/graph.h>
@@ -24,23 +26,21 @@ struct ConvKey {
   bool deterministic;  // equal calls give equal bits
   bool accumulate;
   bool bias;
+  bool relu;
   ConvShape shape;
-  std::array<std::int64_t, 4> alignment;  // in bytes, of the tensors in the order of ConvPlan's numbers
+  std::array<std::int64_t, 4> alignment;  // in bytes, of the tensors in the order of their numbers
 
   auto operator<=>(const ConvKey&) const = default;
 };
 
-/// A finished plan. Its tensors have numbers: 0 is the result, 1 and 2 are the factors in the order of the kernel's
-/// members, and 3 is the bias.
-struct ConvPlan : Plan {
-  static constexpr std::int64_t kResult = 0;
-  static constexpr std::int64_t kBias = 3;
-};
+/// The tensors of a plan have numbers: 1 and 2 are the factors in the order of the kernel's members.
+inline constexpr std::int64_t kConvResult = 0;
+inline constexpr std::int64_t kConvBias = 3;
 
 /// The padding behind the image that gives the shape's `out`. Returns nullopt if no padding does.
 std::optional<Sizes2> padding_behind(const ConvShape& shape);
 
-/// Returns nullopt if cuDNN has no engine for the key.
-std::optional<ConvPlan> make_conv_plan(cudnnHandle_t handle, const ConvKey& key);
+/// Returns plans with the engines that cuDNN has for the key, in its order: at most `most`.
+std::vector<Plan> make_conv_plans(cudnnHandle_t handle, const ConvKey& key, std::size_t most);
 
 }  // namespace tandem::inline v0::kernels::gpu::cudnn

@@ -43,9 +43,13 @@ bool has_unwanted_note(const Descriptor& configuration, const Notes& unwanted) {
   return std::find_first_of(notes.begin(), end, unwanted.begin(), unwanted.end()) != end;
 }
 
-/// Returns false if no proposal works.
-bool finish_with(cudnnHandle_t handle, Plan& plan, Handle graph, cudnnBackendHeurMode_t mode, const Notes& unwanted) {
-  for (Descriptor& configuration : configurations(graph, mode)) {
+/// Adds plans with the proposals of a mode, until there are `most`.
+void add_plans(cudnnHandle_t handle, const std::shared_ptr<const Graph>& graph, cudnnBackendHeurMode_t mode,
+               std::size_t most, const Notes& unwanted, std::vector<Plan>& plans) {
+  for (Descriptor& configuration : configurations(graph->parts.back().get(), mode)) {
+    if (plans.size() == most) {
+      return;
+    }
     try {
       if (has_unwanted_note(configuration, unwanted)) {
         continue;
@@ -55,17 +59,15 @@ bool finish_with(cudnnHandle_t handle, Plan& plan, Handle graph, cudnnBackendHeu
           .set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configuration.get())
           .finish();
       std::int64_t count = 0;
+      std::int64_t workspace = 0;
       require_or_refuse(api().cudnnBackendGetAttribute(finished.get(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
-                                                       CUDNN_TYPE_INT64, 1, &count, &plan.workspace));
-      if (plan.workspace <= kMostBytes) {
-        plan.parts.push_back(std::move(configuration));
-        plan.parts.push_back(std::move(finished));
-        return true;
+                                                       CUDNN_TYPE_INT64, 1, &count, &workspace));
+      if (workspace <= kMostBytes) {
+        plans.push_back({graph, std::move(configuration), std::move(finished), workspace});
       }
     } catch (const Refusal&) {  // go on to the next proposal
     }
   }
-  return false;
 }
 
 }  // namespace
@@ -85,22 +87,24 @@ Descriptor dense_tensor(std::int64_t number, cudnnDataType_t type, const std::ve
   return tensor;
 }
 
-bool finish_plan(cudnnHandle_t handle, Plan& plan, const std::vector<Handle>& operations, const Notes& unwanted) {
-  Descriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-  graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle).set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operations);
-  const Handle finished = plan.add(graph);
+std::vector<Plan> make_plans(cudnnHandle_t handle, Graph graph, std::size_t most, const Notes& unwanted) {
+  Descriptor whole(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+  whole.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle).set(CUDNN_ATTR_OPERATIONGRAPH_OPS, graph.operations);
+  graph.add(whole);  // last
+  const auto shared = std::make_shared<const Graph>(std::move(graph));
+  std::vector<Plan> plans;
   for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
     try {
-      if (finish_with(handle, plan, finished, mode, unwanted)) {
-        return true;
+      if (plans.empty()) {
+        add_plans(handle, shared, mode, most, unwanted, plans);
       }
     } catch (const Refusal&) {  // no proposals in this mode
     }
   }
-  return false;
+  return plans;
 }
 
-void execute(const Queue& queue, const Session& session, const Plan& plan, const Addresses& addresses,
+bool execute(const Queue& queue, const Session& session, const Plan& plan, const Addresses& addresses,
              const void* workspace, const char* name) {
   require(api().cudnnSetStream(session.handle, queue.stream()), "cudnnSetStream");
   cuda::note_launch(name);
@@ -116,7 +120,12 @@ void execute(const Queue& queue, const Session& session, const Plan& plan, const
         .set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, data)
         .set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, workspace)
         .finish();
-    require(api().cudnnBackendExecute(session.handle, plan.parts.back().get(), pack.get()), "cudnnBackendExecute");
+    const cudnnStatus_t status = api().cudnnBackendExecute(session.handle, plan.finished.get(), pack.get());
+    if (status >= CUDNN_STATUS_NOT_SUPPORTED && is_refusal(status)) {  // a bad parameter would be our mistake
+      return false;
+    }
+    require(status, "cudnnBackendExecute");
+    return true;
   } catch (const Refusal& refusal) {
     throw_status(refusal.status, "a variant pack");
   }

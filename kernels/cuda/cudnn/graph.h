@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -84,32 +86,43 @@ class Descriptor {
 Descriptor dense_tensor(std::int64_t number, cudnnDataType_t type, const std::vector<std::int64_t>& sizes,
                         std::int64_t alignment);
 
-/// A finished plan.
-struct Plan {
-  std::vector<Descriptor> parts{};  // the plan's components, and the plan itself last
-  std::int64_t workspace = 0;       // bytes
+/// A graph of operations: its descriptors, and which of them are operations.
+struct Graph {
+  std::vector<Descriptor> parts{};
+  std::vector<Handle> operations{};
 
-  /// Finishes a component and keeps it as long as the plan.
+  /// Finishes a descriptor and keeps it as long as the graph.
   Handle add(Descriptor& part) { return parts.emplace_back(std::move(part.finish())).get(); }
+  void add_operation(Descriptor& part) { operations.push_back(add(part)); }
+};
+
+/// A graph with an engine that executes it. Plans may share a graph.
+struct Plan {
+  std::shared_ptr<const Graph> graph;
+  Descriptor configuration;
+  Descriptor finished;
+  std::int64_t workspace;  // bytes
 };
 
 using Notes = std::vector<cudnnBackendNumericalNote_t>;
 
-/// Finishes a plan that has the components of `operations`, with the first engine that cuDNN proposes, that has none of
-/// the unwanted notes, needs at most 256 MiB of workspace, and can be made. Returns false if there is none.
-bool finish_plan(cudnnHandle_t handle, Plan& plan, const std::vector<Handle>& operations, const Notes& unwanted = {});
+/// Returns plans with the first engines that cuDNN proposes, that have none of the unwanted notes, need at most 256 MiB
+/// of workspace, and can be made. They are at most `most`, in cuDNN's order. Those that cuDNN proposes as a fallback
+/// come only if there are no others.
+std::vector<Plan> make_plans(cudnnHandle_t handle, Graph graph, std::size_t most, const Notes& unwanted = {});
 
 /// The addresses of a plan's tensors, by unique id.
 using Addresses = std::vector<std::pair<std::int64_t, const void*>>;
 
-/// Starts a plan on the queue's stream. The caller holds the session's mutex. `name` is for messages.
-void execute(const Queue& queue, const Session& session, const Plan& plan, const Addresses& addresses,
+/// Starts a plan on the queue's stream, or returns false if cuDNN refuses to. The caller holds the session's mutex.
+/// `name` is for messages.
+bool execute(const Queue& queue, const Session& session, const Plan& plan, const Addresses& addresses,
              const void* workspace, const char* name);
 
-/// The alignment of an address in bytes, as far as it matters to cuDNN.
+/// The alignment of an address in bytes: at most `most`, as far as it matters to cuDNN.
 inline constexpr std::int64_t kMostTensorAlignment = 16;
-inline std::int64_t tensor_alignment(const void* data) {
-  const auto address = reinterpret_cast<std::uintptr_t>(data) | std::uintptr_t{kMostTensorAlignment};
+inline std::int64_t tensor_alignment(const void* data, std::int64_t most = kMostTensorAlignment) {
+  const auto address = reinterpret_cast<std::uintptr_t>(data) | static_cast<std::uintptr_t>(most);
   return static_cast<std::int64_t>(address & (~address + 1));
 }
 

@@ -28,7 +28,7 @@ class PlanCache {
       if (is_capturing) {
         return nullptr;
       }
-      found = entries_.emplace(key, Entry{make()}).first;
+      found = entries_.emplace(key, Entry{.plan = make()}).first;
     }
     Entry& entry = found->second;
     entry.last_use = ++uses_;
@@ -38,6 +38,19 @@ class PlanCache {
     return entry.plan ? &*entry.plan : nullptr;
   }
 
+  /// Whether the key's answer stays: because it was given to settle(), or because a captured graph may have it.
+  bool is_settled(const Key& key) const {
+    const auto found = entries_.find(key);
+    return found != entries_.end() && (found->second.settled || found->second.captured);
+  }
+  /// Answers the key with this plan, or with none, from now on. Does nothing if the key is settled.
+  void settle(const Key& key, std::optional<Plan> plan) {
+    if (!is_settled(key)) {
+      entries_.insert_or_assign(key, Entry{.plan = std::move(plan), .last_use = ++uses_, .settled = true});
+      drop_oldest();
+    }
+  }
+
   std::size_t size() const { return entries_.size(); }
 
  private:
@@ -45,6 +58,7 @@ class PlanCache {
     std::optional<Plan> plan;  // nullopt if cuDNN has none
     std::uint64_t last_use = 0;
     bool captured = false;
+    bool settled = false;
   };
 
   void drop_oldest() {

@@ -50,6 +50,11 @@ Epilogue part_of(const Epilogue& whole, const PlanKey& key, bool done) {
   return part;
 }
 
+ResultMemory result_of(const PlanKey& key) {
+  const std::int64_t last = (key.batch - 1) * key.d_step + (key.m - 1) * key.ldd + key.n - 1;
+  return {static_cast<std::size_t>(last + 1) * item_size(static_cast<DType>(key.type)), key.d_align};
+}
+
 // The product of a key, apart from its factors, at `out`.
 Matmul product_of(const PlanKey& key, const ProductArguments& arguments, void* out) {
   Matmul product{};
@@ -93,7 +98,7 @@ const Plan* Planner::find(const Queue& queue, const PlanKey& key, const ProductA
     if (known != nullptr && known->settled) [[likely]] {
       return known->plan.get();
     }
-    if (!cuda::matmul_tuning() || queue.is_capturing()) {
+    if (!cuda::kernel_tuning() || queue.is_capturing()) {
       if (known != nullptr && known->loads == PlanStore::instance().loads()) {
         return known->plan.get();
       }
@@ -185,7 +190,7 @@ std::unique_ptr<const Plan> Planner::fastest(const Queue& queue, const PlanKey& 
   for (const Candidate& candidate : candidates) {
     workspace = std::max(workspace, candidate.workspace);
   }
-  Tuner tuner(queue, key, workspace);
+  Tuner tuner(queue, result_of(key), workspace);
   auto best = std::make_unique<Plan>(described);
   const auto measure = [&](const PlanKey& what, const Plan& plan) {
     return tuner.measure([&](const Queue& own, void* out) {
@@ -249,7 +254,7 @@ std::optional<bool> Planner::prefers_own(const Queue& queue, const PlanKey& key)
     const OwnChoice choice{.own = !record || !record->separate, .settled = record.has_value(), .loads = loads};
     found = own_choices_.insert_or_assign(key, choice).first;
   }
-  if (!found->second.settled && cuda::matmul_tuning() && !queue.is_capturing()) {
+  if (!found->second.settled && cuda::kernel_tuning() && !queue.is_capturing()) {
     return std::nullopt;
   }
   return found->second.own;
@@ -270,7 +275,7 @@ void Planner::compare_own(const Queue& queue, const PlanKey& key, const Matmul& 
     return true;
   };
   try {
-    Tuner tuner(queue, key, plan != nullptr ? plan->workspace : 0);
+    Tuner tuner(queue, result_of(key), plan != nullptr ? plan->workspace : 0);
     const std::optional<Measured> ours = tuner.measure(own);
     const std::optional<Measured> theirs = plan != nullptr ? tuner.measure(by_library) : std::optional<Measured>();
     if (ours && theirs) {

@@ -11,7 +11,7 @@
 #include <tandem/core/cuda/ordered_mutex.h>
 #include <tandem/kernels/cuda/launch/queue.h>
 #include <tandem/kernels/cuda/matmul/plan.h>
-#include <tandem/kernels/cuda/matmul/tuner.h>
+#include <tandem/kernels/cuda/tuner.h>
 #include <tandem/kernels/matmul.h>
 
 // Internal: which algorithm computes which product on one GPU.

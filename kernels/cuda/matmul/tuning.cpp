@@ -95,8 +95,8 @@ std::size_t library_version() {
 
 }  // namespace
 
-void set_matmul_tuning(bool on) noexcept { tuning.set(on); }
-bool matmul_tuning() { return tuning.get(); }
+void set_kernel_tuning(bool on) noexcept { tuning.set(on); }
+bool kernel_tuning() { return tuning.get(); }
 
 void set_fused_backward(bool on) noexcept { backward.set(on); }
 bool fused_backward() { return backward.get(); }

@@ -204,21 +204,27 @@ cudnnStatus_t read_convolution(const Object& operation, Operands& operands) {
 
 cudnnStatus_t check_convolution_graph(const Object& graph) {
   const auto& operations = graph.at(CUDNN_ATTR_OPERATIONGRAPH_OPS).objects;
-  Operands conv;
-  read_convolution(*operations[0], conv);
-  if (operations.size() == 1) {
-    return is_virtual(*conv.result) ? refuse(kBad, "a virtual result that nothing reads") : kSuccess;
+  Operands last;
+  read_convolution(*operations[0], last);
+  const std::vector<std::int64_t> channels{1, sizes_of(*last.result)[1], 1, 1};
+  for (std::size_t i = 1; i < operations.size(); ++i) {
+    Operands next;
+    if (is_convolution(*operations[i]) || read_operation(*operations[i], next) != kSuccess) {
+      return refuse(CUDNN_STATUS_NOT_SUPPORTED, "an epilogue that is not emulated");
+    }
+    const std::int64_t mode = pointwise_of(*operations[i]).number(CUDNN_ATTR_POINTWISE_MODE);
+    const bool is_bias = mode == CUDNN_POINTWISE_ADD && i == 1;
+    const bool is_relu = mode == CUDNN_POINTWISE_RELU_FWD && i + 1 == operations.size();
+    if (!(is_bias || is_relu) || next.first != last.result || !is_virtual(*last.result) ||
+        sizes_of(*next.result) != sizes_of(*last.result)) {
+      return refuse(CUDNN_STATUS_NOT_SUPPORTED, "an epilogue that is not emulated");
+    }
+    if (is_bias && sizes_of(*next.second) != channels) {
+      return refuse(CUDNN_STATUS_NOT_SUPPORTED, "not a bias of the channels");
+    }
+    last = next;
   }
-  Operands bias;
-  if (operations.size() > 2 || is_convolution(*operations[1]) || read_operation(*operations[1], bias) != kSuccess ||
-      pointwise_of(*operations[1]).number(CUDNN_ATTR_POINTWISE_MODE) != CUDNN_POINTWISE_ADD ||
-      bias.first != conv.result || !is_virtual(*conv.result)) {
-    return refuse(CUDNN_STATUS_NOT_SUPPORTED, "an epilogue that is not emulated");
-  }
-  const std::vector<std::int64_t> channels{1, sizes_of(*conv.result)[1], 1, 1};
-  return sizes_of(*bias.second) == channels && sizes_of(*bias.result) == sizes_of(*conv.result)
-             ? kSuccess
-             : refuse(CUDNN_STATUS_NOT_SUPPORTED, "not a bias of the channels");
+  return is_virtual(*last.result) ? refuse(kBad, "a virtual result that nothing reads") : kSuccess;
 }
 
 std::vector<std::int64_t> convolution_engines(const Object& graph, std::int64_t mode) {

@@ -1,4 +1,4 @@
-#include <tandem/kernels/cuda/matmul/tuner.h>
+#include <tandem/kernels/cuda/tuner.h>
 
 #include <algorithm>
 #include <array>
@@ -17,14 +17,10 @@ constexpr int kRuns = 5;
 // More than twice the largest L2 cache.
 constexpr std::size_t kFlush = std::size_t{128} << 20;
 constexpr std::size_t kLeastFlush = std::size_t{1} << 20;
+constexpr std::int64_t kMemoryAlignment = 256;
 constexpr double kLeastTime = 1e-3;  // 0 would say that nobody has measured
 
 using cuda::require;
-
-std::size_t bytes_of_result(const PlanKey& key) {
-  const std::int64_t last = (key.batch - 1) * key.d_step + (key.m - 1) * key.ldd + key.n - 1;
-  return static_cast<std::size_t>(last + 1) * item_size(static_cast<DType>(key.type));
-}
 
 // A graph that is made while this lives.
 class Capturing {
@@ -55,26 +51,26 @@ class Capturing {
 
 }  // namespace
 
-Tuner::Tuner(const Queue& queue, const PlanKey& key, std::size_t workspace)
+Tuner::Tuner(const Queue& queue, const ResultMemory& result, std::size_t workspace)
     : stream_(Device(DeviceType::cuda, queue.gpu().index)),
       context_{.device = stream_.device(), .scratch = {}},
       scope_(stream_),
       queue_(context_),
-      offset_(key.d_align % kMostAlignment),
+      offset_(result.alignment % kMemoryAlignment),
       flush_bytes_(kFlush) {
-  const std::size_t bytes = bytes_of_result(key);
+  const std::size_t bytes = result.bytes + kMemoryAlignment;
   cuda::Event before(stream_.device());
   require(cudaEventRecord(before.handle(), queue.stream()), "cudaEventRecord");
   stream_.wait_event(before);
   // Nothing may be allocated while a run is captured. A smaller workspace lies in this one.
   queue_.workspace(workspace);
-  result_ = allocate(bytes + kMostAlignment);
-  check<OutOfMemory>(result_ != nullptr, "cuda:{}: no memory to measure a matrix product", queue.gpu().index);
+  result_ = allocate(bytes);
+  check<OutOfMemory>(result_ != nullptr, "cuda:{}: no memory to measure kernels", queue.gpu().index);
   while (flush_bytes_ >= kLeastFlush && (flush_ = allocate(flush_bytes_)) == nullptr) {
     flush_bytes_ /= 2;
   }
-  // Products that accumulate need numbers to add to: NaN would change the measured time.
-  require(cudaMemsetAsync(result_, 0, bytes + kMostAlignment, stream_.handle()), "cudaMemsetAsync");
+  // Kernels that accumulate need numbers to add to: NaN would change the measured time.
+  require(cudaMemsetAsync(result_, 0, bytes, stream_.handle()), "cudaMemsetAsync");
 }
 
 Tuner::~Tuner() {
@@ -98,7 +94,7 @@ void* Tuner::allocate(std::size_t bytes) const {
 
 std::optional<int> Tuner::count_kernels(Run run) {
   Capturing capturing(stream_.handle());
-  if (!run(queue_, static_cast<std::byte*>(result_) + offset_)) {
+  if (!run(queue_, result())) {
     return std::nullopt;
   }
   const cudaGraph_t graph = capturing.end();
@@ -118,15 +114,15 @@ std::optional<int> Tuner::count_kernels(Run run) {
 }
 
 std::optional<Measured> Tuner::measure(Run run) {
-  void* out = static_cast<std::byte*>(result_) + offset_;
   // The warm-up comes first: it loads the code, which had better not happen in a capture.
-  if (!run(queue_, out)) {
-    return std::nullopt;
-  }
-  const std::optional<int> kernels = count_kernels(run);
-  if (!kernels) {
-    return std::nullopt;
-  }
+  const std::optional<int> kernels = warm_up(run) ? count_kernels(run) : std::nullopt;
+  const std::optional<double> time = kernels ? median_us(run) : std::nullopt;
+  return time ? std::optional<Measured>({.kernels = *kernels, .time_us = *time}) : std::nullopt;
+}
+
+std::optional<double> Tuner::time_us(Run run) { return warm_up(run) ? median_us(run) : std::nullopt; }
+
+std::optional<double> Tuner::median_us(Run run) {
   struct Span {
     cuda::Event begin, end;
   };
@@ -139,14 +135,14 @@ std::optional<Measured> Tuner::measure(Run run) {
       require(cudaMemsetAsync(flush_, 0, flush_bytes_, stream_.handle()), "cudaMemsetAsync");
     }
     span.begin.record(stream_);
-    if (!run(queue_, out)) {
+    if (!run(queue_, result())) {
       return std::nullopt;
     }
     span.end.record(stream_);
   }
   // Stream::synchronize() would also throw the value errors of earlier ops. Those belong to the caller that waits for
   // the ops.
-  cuda::wait_for(stream_.device().index, stream_.handle(), "matmul tuning");
+  cuda::wait_for(stream_.device().index, stream_.handle(), "tuning");
   std::array<double, kRuns> times{};
   for (std::size_t i = 0; i < times.size(); ++i) {
     float milliseconds = 0;
@@ -155,7 +151,7 @@ std::optional<Measured> Tuner::measure(Run run) {
     times[i] = std::max(kLeastTime, 1e3 * static_cast<double>(milliseconds));
   }
   std::nth_element(times.begin(), times.begin() + kRuns / 2, times.end());
-  return Measured{.kernels = *kernels, .time_us = times[kRuns / 2]};
+  return times[kRuns / 2];
 }
 
 }  // namespace tandem::inline v0::kernels::gpu
