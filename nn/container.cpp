@@ -16,8 +16,8 @@ Tensor Sequential::forward(const Tensor& input, std::size_t first, std::size_t l
                      first, last, size());
   Tensor x = input;
   for (std::size_t i = first; i < last; ++i) {
-    if (steps_[i]->takes_relu && i + 1 < last && steps_[i + 1]->is_relu) {
-      x = steps_[i]->call_relu(x);
+    if (steps_[i]->call_relu != nullptr && i + 1 < last && steps_[i + 1]->is_relu) {
+      x = steps_[i]->call_relu(*steps_[i], x);
       ++i;
     } else {
       x = steps_[i]->call(x);

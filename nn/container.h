@@ -180,26 +180,22 @@ class TANDEM_API Sequential : public Module<Sequential> {
   struct Step {
     virtual ~Step() = default;
     virtual Tensor call(const Tensor& x) const = 0;
-    virtual Tensor call_relu(const Tensor& x) const = 0;  // if it takes one
-    bool takes_relu = false;
+    Tensor (*call_relu)(const Step& step, const Tensor& x) = nullptr;  // null unless it takes a ReLU
     bool is_relu = false;
   };
   template <class M>
   struct Held final : Step {
     explicit Held(M m) : module(std::move(m)) {
-      takes_relu = kTakesRelu;
+      if constexpr (std::same_as<M, Linear> || std::same_as<M, Conv1d> || std::same_as<M, Conv2d>) {
+        call_relu = [](const Step& step, const Tensor& x) {
+          const M& layer = static_cast<const Held&>(step).module;
+          const CallScope scope(layer);
+          return layer.forward_relu(x);
+        };
+      }
       is_relu = std::same_as<M, ReLU>;
     }
     Tensor call(const Tensor& x) const override { return module(x); }
-    Tensor call_relu(const Tensor& x) const override {
-      if constexpr (kTakesRelu) {
-        const CallScope scope(module);
-        return module.forward_relu(x);
-      } else {
-        return relu(module(x));
-      }
-    }
-    static constexpr bool kTakesRelu = std::same_as<M, Linear> || std::same_as<M, Conv1d> || std::same_as<M, Conv2d>;
     M module;
   };
 
