@@ -210,6 +210,7 @@ void Leaf::make_memory() {
   detail::View memory = home_.defined() ? home_ : detail::empty_view(out.sizes, out.dtype, out.device);
   if (is_permuted()) {
     memory.strides = tensor->view.strides;
+    memory.tag = tensor->view.tag;
   }
   grad_ = Tensor(std::move(memory));
 }
@@ -383,27 +384,30 @@ const detail::View& Output::gradient() {
 
 // ---- the interface for closures ----
 
-// The leaf behind input `i`, if gradients go straight into its memory: kernels write only dense memory, row by row, and
-// hooks see the whole gradient first.
+// The leaf behind input `i`, if gradients go straight into its memory, which then lies row by row. Hooks see the whole
+// gradient first.
 Leaf* Gradients::leaf_that_takes(std::uint32_t i) const noexcept {
   Node& node = *node_.edge(i).node;
   Leaf* leaf = node.is_leaf() ? static_cast<Leaf*>(&node) : nullptr;
   return leaf != nullptr && !leaf->has_tensor_hooks() && !leaf->is_permuted() ? leaf : nullptr;
 }
 
-Destination Gradients::destination(std::uint32_t i) {
-  if (Leaf* leaf = leaf_that_takes(i)) {
+Destination Gradients::destination(std::uint32_t i, MemoryFormat format) {
+  const bool by_rows = format == MemoryFormat::contiguous;
+  if (Leaf* leaf = leaf_that_takes(i); leaf != nullptr && by_rows) {
     return leaf->destination();
   }
   Node& node = *node_.edge(i).node;
   Output& out = target(i);
   GradBuffer& buffer = out.grad;
   if (!buffer.view.defined()) {
-    buffer = {node.gradient_memory(node_.edge(i).output), true};
+    buffer = {by_rows ? node.gradient_memory(node_.edge(i).output)
+                      : detail::empty_view(out.sizes, out.dtype, out.device, format),
+              true};
     return {buffer.view, Accumulate::no};
   }
-  if (!buffer.owned) {
-    detail::View copy = detail::empty_view(out.sizes, out.dtype, out.device);
+  if (!buffer.owned || !buffer.view.is_dense(format)) {
+    detail::View copy = detail::empty_view(out.sizes, out.dtype, out.device, format);
     detail::copy(copy, buffer.view);
     buffer = {std::move(copy), true};
   }
@@ -466,10 +470,10 @@ void Gradients::deliver(std::uint32_t i, const detail::View& gradient, bool owne
     return;
   }
   if (GradBuffer& buffer = target(i).grad; !buffer.view.defined()) {
-    buffer = {gradient, owned && gradient.is_contiguous()};
+    buffer = {gradient, owned && (gradient.is_contiguous() || gradient.is_channels_last())};
     return;
   }
-  const Destination to = destination(i);
+  const Destination to = destination(i, target(i).grad.view.memory_format());
   detail::copy(to.view, gradient, to.accumulate);
 }
 

@@ -47,7 +47,7 @@ struct Edge {
   std::uint32_t generation = 0;  // of the node, when the op ran
 };
 
-/// Where a kernel writes a gradient (always dense), and whether something is there already.
+/// Where a kernel writes a gradient (dense), and whether something is there already.
 struct Destination {
   detail::View view;
   kernels::Accumulate accumulate;
@@ -378,8 +378,8 @@ class Gradients {
       target(i).grad.is_zero = true;
     }
   }
-  /// Memory for input i's gradient; must be written completely (or added to). Once per input.
-  Destination destination(std::uint32_t i);
+  /// Memory of this format for input i's gradient; must be written completely (or added to). Once per input.
+  Destination destination(std::uint32_t i, MemoryFormat format = MemoryFormat::contiguous);
   /// Whether postpone() may replace destination(): input `i` is a weight, and nobody but its optimiser waits for the
   /// gradient.
   bool may_postpone(std::uint32_t i) const noexcept;

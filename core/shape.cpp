@@ -83,6 +83,14 @@ Shape contiguous_strides(const Shape& sizes) {
   return strides;
 }
 
+Shape strides_of(const Shape& sizes, MemoryFormat format) {
+  if (format == MemoryFormat::contiguous || sizes.ndim() != 4) {
+    return contiguous_strides(sizes);
+  }
+  const Shape strides = contiguous_strides({sizes[0], sizes[2], sizes[3], sizes[1]});
+  return {strides[0], strides[3], strides[1], strides[2]};
+}
+
 int wrap_dim(std::int64_t dim, int ndim, const char* op) {
   const int limit = std::max(ndim, 1);  // a scalar accepts 0 and -1, as in PyTorch
   if (dim < -limit || dim >= limit) [[unlikely]] {

@@ -83,6 +83,15 @@ TANDEM_API std::ostream& operator<<(std::ostream& out, const Shape& shape);
 /// Strides, in elements, of a dense row-major tensor.
 TANDEM_API Shape contiguous_strides(const Shape& sizes);
 
+/// The order in which the elements of a dense tensor lie, as torch.memory_format.
+enum class MemoryFormat : std::uint8_t {
+  contiguous,     // row by row; images are [batch, channels, height, width]
+  channels_last,  // images lie as [batch, height, width, channels], whatever the order of their dimensions
+};
+
+/// Strides, in elements, of a dense tensor. Tensors of other than four dimensions are always contiguous.
+TANDEM_API Shape strides_of(const Shape& sizes, MemoryFormat format);
+
 /// Converts a dimension that may count from the end to one that counts from the front. Throws ShapeError naming `op`.
 TANDEM_API int wrap_dim(std::int64_t dim, int ndim, const char* op);
 

@@ -54,7 +54,7 @@ struct Capture {
     frame = state.frame;
     autocast = autocast_dtype();
     for (const Tensor* input : inputs) {
-      slots.emplace_back(detail::empty_view(input->shape(), input->dtype(), input->device()));
+      slots.emplace_back(detail::empty_like(input->raw()));
     }
   }
 
@@ -67,7 +67,8 @@ struct Capture {
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const detail::View& slot = slots[i].raw();
       const detail::View& input = inputs[i]->raw();
-      if (!(slot.sizes == input.sizes) || slot.dtype != input.dtype || !(slot.device() == input.device())) {
+      if (!(slot.sizes == input.sizes) || slot.dtype != input.dtype || !(slot.device() == input.device()) ||
+          slot.memory_format() != input.memory_format()) {
         return false;
       }
     }

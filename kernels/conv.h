@@ -5,10 +5,12 @@
 #include <cstdint>
 
 #include <tandem/core/dtype.h>
+#include <tandem/core/shape.h>
 #include <tandem/kernels/kernel.h>
 
 // Convolutions in two dimensions, in the sense of cross-correlation. One dimension is two with a height of 1. All
-// arrays are dense: images [batch, channels, height, width], weights [outputs, inputs of a group, height, width].
+// arrays are dense: images [batch, channels, height, width], weights [outputs, inputs of a group, height, width]. On
+// GPUs all of a kernel's arrays may be channels-last instead: their second dimension is then the innermost.
 
 namespace tandem::inline v0::kernels {
 
@@ -42,6 +44,7 @@ struct Conv {
   const void* bias;  // [groups * out_channels], or null
   void* out;
   bool relu = false;  // NaN stays; of cuDNN's ReLU in 16 bits and TF32 that is not known
+  MemoryFormat format = MemoryFormat::contiguous;
 };
 void run(OnCpu, Context& context, const Conv& kernel);
 void run(OnCuda, Context& context, const Conv& kernel);
@@ -56,6 +59,7 @@ struct ConvInGrad {
   const void* weight;
   const void* bias;  // [groups * in_channels], or null
   void* in_grad;
+  MemoryFormat format = MemoryFormat::contiguous;
 };
 void run(OnCpu, Context& context, const ConvInGrad& kernel);
 void run(OnCuda, Context& context, const ConvInGrad& kernel);
@@ -69,6 +73,7 @@ struct ConvWeightGrad {
   const void* grad;
   const void* in;
   void* weight_grad;
+  MemoryFormat format = MemoryFormat::contiguous;
 };
 void run(OnCpu, Context& context, const ConvWeightGrad& kernel);
 void run(OnCuda, Context& context, const ConvWeightGrad& kernel);

@@ -8,7 +8,7 @@
 #include <tandem/kernels/kernel.h>
 
 // Pooling over windows in two dimensions, plane by plane. One dimension is two with a height of 1. Arrays are dense:
-// [planes, height, width].
+// [planes / inner, height, width, inner].
 
 namespace tandem::inline v0::kernels {
 
@@ -20,6 +20,7 @@ struct PoolShape {
   /// Adaptive: window i of n is [floor(i in / n), ceil((i + 1) in / n)), and the fields below mean nothing.
   bool adaptive;
   std::array<std::int64_t, 2> window, stride, padding, dilation;
+  std::int64_t inner = 1;  // planes whose elements lie side by side: the channels of channels-last images; 1 on CPUs
 
   /// The elements of the plane along one dimension that a window reads: begin, begin + step, ... below end.
   struct Range {
@@ -56,7 +57,7 @@ struct MaxPool {
   PoolShape shape;
   const void* in;
   void* out;
-  std::int32_t* places;  // laid out like `out`, y * width + x
+  std::int32_t* places;  // laid out like `out`, y * width + x in the plane
 };
 void run(OnCpu, Context& context, const MaxPool& kernel);
 void run(OnCuda, Context& context, const MaxPool& kernel);

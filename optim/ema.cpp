@@ -64,7 +64,7 @@ void EMA::add_to_averages() {
       average.copy_(parameter);
       continue;
     }
-    const detail::View values = detail::contiguous(parameter.raw());
+    const detail::View values = detail::contiguous(parameter.raw(), average.raw().memory_format());
     kernels::launch(kernels::context_for(parameter.device()), kernels::MovingAverage{.dtype = parameter.dtype(),
                                                                                      .count = parameter.numel(),
                                                                                      .average = average.raw().data(),

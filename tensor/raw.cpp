@@ -1,5 +1,6 @@
 #include <tandem/tensor/raw.h>
 
+#include <algorithm>
 #include <cassert>
 #include <cmath>
 
@@ -17,7 +18,7 @@ using kernels::Accumulate;
 using kernels::Loop;
 using kernels::Operand;
 
-View empty_view(const Shape& sizes, DType dtype, Device device) {
+View empty_view(const Shape& sizes, DType dtype, Device device, MemoryFormat format) {
   const std::int64_t numel = sizes.numel();
   std::size_t bytes = 0;
   // Half of the address range is the limit, so headers and rounding cannot overflow either.
@@ -27,8 +28,9 @@ View empty_view(const Shape& sizes, DType dtype, Device device) {
   View view;
   view.storage = Storage::allocate(bytes, device);
   view.dtype = dtype;
+  view.tag = format;
   view.sizes = sizes;
-  view.strides = contiguous_strides(sizes);
+  view.strides = strides_of(sizes, format);
   return view;
 }
 
@@ -65,6 +67,13 @@ namespace {
 // Launches a kernel over its loop, which belongs to these operands, unless the loop is empty.
 template <class Kernel, int kOperands>
 void launch_over(const View& out, Kernel& kernel, Operand* const (&operands)[kOperands]) {
+  if (out.is_channels_last()) [[unlikely]] {  // walks along its memory, channels innermost
+    const auto turn = [](std::int64_t* of_dims) { std::rotate(of_dims + 1, of_dims + 2, of_dims + 4); };
+    turn(kernel.loop.sizes);
+    for (Operand* operand : operands) {
+      turn(operand->strides);
+    }
+  }
   kernels::simplify(kernel.loop, operands);
   if (kernel.loop.numel() > 0) {
     kernels::launch(context_of(out), kernel);
@@ -109,12 +118,13 @@ void copy_across(const View& out, const View& in, Accumulate accumulate) {
     return;
   }
   const SpanScope traced({.name = "copy", .bytes = in.numel() * static_cast<std::int64_t>(item_size(in.dtype))});
-  const View dense = contiguous(in);
-  if (accumulate == Accumulate::no && in.dtype == out.dtype && in.sizes == out.sizes && out.is_contiguous()) {
+  const MemoryFormat format = in.is_channels_last() ? out.memory_format() : MemoryFormat::contiguous;
+  const View dense = contiguous(in, format);
+  if (accumulate == Accumulate::no && in.dtype == out.dtype && in.sizes == out.sizes && out.is_dense(format)) {
     transfer(out, dense);
     return;
   }
-  const View arrived = empty_view(in.sizes, in.dtype, out.device());
+  const View arrived = empty_view(in.sizes, in.dtype, out.device(), format);
   transfer(arrived, dense);
   copy(out, arrived, accumulate);
 }
@@ -149,8 +159,8 @@ void copy_without_waiting(const View& out, const View& in) {
 
 namespace {
 
-View dense_copy(const View& view, Device device) {
-  View dense = empty_view(view.sizes, view.dtype, device);
+View dense_copy(const View& view, Device device, MemoryFormat format = MemoryFormat::contiguous) {
+  View dense = empty_view(view.sizes, view.dtype, device, format);
   copy(dense, view);
   return dense;
 }
@@ -159,6 +169,11 @@ View dense_copy(const View& view, Device device) {
 
 View on_host(const View& view) { return on_gpu(view) ? dense_copy(view, Device()) : view; }
 View contiguous(const View& view) { return view.is_contiguous() ? view : dense_copy(view, view.device()); }
+View contiguous(const View& view, MemoryFormat format) {
+  View dense = view.is_dense(format) ? view : dense_copy(view, view.device(), format);
+  dense.tag = format;
+  return dense;
+}
 const View& contiguous(const View& view, View& copy) {
   return view.is_contiguous() ? view : copy = dense_copy(view, view.device());
 }

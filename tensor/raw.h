@@ -14,7 +14,11 @@
 namespace tandem::inline v0::detail {
 
 /// Makes an uninitialised, dense view.
-View empty_view(const Shape& sizes, DType dtype, Device device);
+View empty_view(const Shape& sizes, DType dtype, Device device, MemoryFormat format = MemoryFormat::contiguous);
+/// Another one with the sizes, dtype, device and memory format of `view`.
+inline View empty_like(const View& view) {
+  return empty_view(view.sizes, view.dtype, view.device(), view.memory_format());
+}
 
 inline kernels::Context& context_of(const View& view) { return kernels::context_for(view.device()); }
 
@@ -32,8 +36,10 @@ void copy(const View& out, const View& in, kernels::Accumulate accumulate = kern
 void copy_without_waiting(const View& out, const View& in);
 /// `view` itself if the host can read it, else a dense host copy; the copy waits for the GPU.
 View on_host(const View& view);
-/// `view` itself if it is dense, else a dense copy.
+/// `view` itself if its elements lie row by row, else a copy whose elements do.
 View contiguous(const View& view);
+/// A view in this format: of the same elements if they lie so, else of a copy.
+View contiguous(const View& view, MemoryFormat format);
 /// Returns `view` itself if it is dense; else puts a dense copy of the elements into `copy` and returns that.
 const View& contiguous(const View& view, View& copy);
 /// The scalars s and t of a PointwiseOp.

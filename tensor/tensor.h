@@ -107,8 +107,11 @@ class TANDEM_API Tensor {
   DType dtype() const { return get()->view.dtype; }
   /// The device that holds the elements.
   Device device() const { return get()->view.device(); }
-  /// Whether the elements lie in row-major order without gaps.
-  bool is_contiguous() const { return get()->view.is_contiguous(); }
+  /// Whether the elements lie in this format without gaps: row by row, or channels-last as contiguous() makes it.
+  bool is_contiguous(MemoryFormat format = MemoryFormat::contiguous) const {
+    const detail::View& view = get()->view;
+    return format == MemoryFormat::contiguous ? view.is_contiguous() : view.is_channels_last();
+  }
   /// Grows with each in-place change of the storage.
   std::uint32_t version() const { return get()->view.storage->version(); }
 
@@ -162,9 +165,14 @@ class TANDEM_API Tensor {
   Tensor pin_memory() const;
   /// Whether the elements lie in page-locked host memory.
   bool is_pinned() const;
-  /// Returns this tensor if it is contiguous, else a dense copy. Differentiable.
-  Tensor contiguous() const;
-  /// A dense copy. Differentiable.
+  /// Returns a tensor of the same elements if they lie in that format, else a dense copy. Differentiable.
+  ///
+  /// MemoryFormat::channels_last puts the channels of images on GPUs side by side. Shape, indices and values stay.
+  /// Convolutions, batch norm, pooling and element-wise ops give a tensor of that format again, other ops a contiguous
+  /// one. CPUs compute row by row, so that this is contiguous() there. Throws ShapeError unless the tensor is [batch,
+  /// channels, height, width].
+  Tensor contiguous(MemoryFormat format = MemoryFormat::contiguous) const;
+  /// A dense copy in the same memory format. Differentiable.
   Tensor clone() const;
   /// A tensor on the same elements without history.
   Tensor detach() const;

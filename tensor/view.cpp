@@ -4,6 +4,20 @@
 
 namespace tandem::inline v0::detail {
 
+bool View::lies_channels_last() const noexcept {
+  if (sizes.ndim() != 4) {
+    return false;
+  }
+  std::uint64_t expected = 1;  // may wrap around before a size of 0 is reached
+  for (const int dim : {1, 3, 2, 0}) {
+    if (sizes[dim] != 1 && static_cast<std::uint64_t>(strides[dim]) != expected) {
+      return numel() == 0;
+    }
+    expected *= static_cast<std::uint64_t>(sizes[dim]);
+  }
+  return true;
+}
+
 bool View::is_contiguous_slow() const noexcept {
   std::uint64_t expected = 1;  // may wrap around before a size of 0 is reached
   for (int dim = sizes.ndim() - 1; dim >= 0; --dim) {

@@ -27,6 +27,7 @@ struct View {
   core::Ref<Storage> storage;
   std::int64_t offset = 0;  // in elements
   DType dtype = DType::f32;
+  MemoryFormat tag = MemoryFormat::contiguous;  // the format that is meant, see memory_format()
   Shape sizes;
   Shape strides;  // in elements; 0 where a size is broadcast
 
@@ -53,6 +54,17 @@ struct View {
     }
     return static_cast<std::int64_t>(count);
   }
+  /// Whether the elements lie in this order without gaps.
+  bool is_dense(MemoryFormat format) const noexcept {
+    return format == MemoryFormat::contiguous ? is_contiguous() : lies_channels_last();
+  }
+  /// channels_last if the elements lie so and the tag says that this is meant. The strides alone do not tell: those of
+  /// one channel, or of one pixel, fit both formats. The tag stays with views of a view, which may lie otherwise. Only
+  /// views on GPUs have it.
+  MemoryFormat memory_format() const noexcept {
+    return tag == MemoryFormat::contiguous || lies_channels_last() ? tag : MemoryFormat::contiguous;
+  }
+  bool is_channels_last() const noexcept { return memory_format() == MemoryFormat::channels_last; }
   bool is_contiguous() const noexcept {
     const std::int64_t* stride = strides.begin();
     const std::int64_t* size = sizes.begin();
@@ -73,6 +85,7 @@ struct View {
     return storage->data() + offset * static_cast<std::int64_t>(item_size(dtype));
   }
   TANDEM_API bool is_contiguous_slow() const noexcept;
+  TANDEM_API bool lies_channels_last() const noexcept;
 };
 
 /// Throws ShapeError naming `op` if several elements share memory and so cannot be written one by one.

@@ -21,7 +21,9 @@ bool one_type(const Tensor& a, const Tensor& b) { return a.dtype() == b.dtype();
 View broadcast_result(const char* op, const Tensor& a, const Tensor& b) {
   check_same_kind(op, a, b);
   const View& x = a.raw();
-  return detail::empty_view(broadcast_shapes(x.sizes, b.raw().sizes, op), x.dtype, x.device());
+  const View& y = b.raw();
+  const Shape sizes = broadcast_shapes(x.sizes, y.sizes, op);
+  return detail::empty_view(sizes, x.dtype, x.device(), format_of_result(sizes, {&x, &y}));
 }
 
 [[noreturn]] void no_bool(const char* op) {
@@ -33,7 +35,7 @@ View same_result(const char* op, const Tensor& x) {
   if (in.dtype == DType::boolean) [[unlikely]] {
     no_bool(op);
   }
-  return detail::empty_view(in.sizes, in.dtype, in.device());
+  return detail::empty_like(in);
 }
 
 bool widens(const Tensor& x, Scalar number) { return result_type(x, number) != x.dtype(); }

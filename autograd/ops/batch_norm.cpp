@@ -1,3 +1,5 @@
+#include <utility>
+
 #include <tandem/autograd/batch_exchange.h>
 #include <tandem/autograd/ops/norm.h>
 #include <tandem/core/grad_mode.h>
@@ -51,6 +53,15 @@ View gather_parts(const char* what, BatchExchange& exchange, const View& mine) {
   return all;
 }
 
+// Where the channels lie. Channels-last images are rows of them.
+AroundDim around_channels(const View& in) {
+  AroundDim around(in.sizes, 1);
+  if (in.is_channels_last()) {
+    around.outer *= std::exchange(around.inner, 1);
+  }
+  return around;
+}
+
 // The gradients of an owner's part, where the means of the sums are over all parts.
 void gradients_of_part(Gradients& g, const SavedNorm& saved, kernels::BatchNormGrad kernel, BatchExchange& exchange,
                        const View& moments) {
@@ -82,14 +93,14 @@ Tensor normalise_batch(const Tensor& x, const Tensor& running_mean, const Tensor
   const Shape channels = check_channels(x, running_mean, running_var, training, exchange != nullptr);
   check_part("batch_norm", x, "weight", weight, channels);
   check_part("batch_norm", x, "bias", bias, channels);
-  const View in = detail::contiguous(x.raw());
+  const View in = detail::contiguous(x.raw(), x.raw().memory_format());
   const View scale = dense(weight);
   const View shift = dense(bias);
   const View mean = dense(running_mean);
   const View variance = dense(running_var);
   const View batches = dense(options.batches);
-  const AroundDim around(in.sizes, 1);
-  View out = detail::empty_view(in.sizes, in.dtype, in.device());
+  const AroundDim around = around_channels(in);
+  View out = detail::empty_like(in);
   const View statistics = statistics_view(around.size, in.device());
   kernels::Context& context = detail::context_of(in);
   kernels::BatchNorm kernel{.dtype = in.dtype,

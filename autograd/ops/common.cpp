@@ -64,11 +64,13 @@ void pointwise_gradient(Gradients& gradients, std::uint32_t i, PointwiseOp op,
     return;
   }
   const Shape& full = gradients.output().sizes;
-  const Destination to = gradients.destination(i);
+  const bool is_whole = gradients.input_sizes(i) == full;
+  const Destination to =
+      gradients.destination(i, is_whole ? gradients.output().memory_format() : MemoryFormat::contiguous);
   // An input may share its storage with the gradient that is being accumulated.
   const bool apart =
       std::none_of(inputs.begin(), inputs.end(), [&](const View* input) { return input->storage == to.view.storage; });
-  if (apart && to.view.sizes == full) {
+  if (apart && is_whole) {
     detail::pointwise(op, to.view, inputs, scalars, to.accumulate);
     return;
   }

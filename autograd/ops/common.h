@@ -43,6 +43,16 @@ inline Saved saved_for(const Tensor& input, const Tensor& value) {
   return input.requires_grad() ? Saved(value) : Saved();
 }
 
+/// The memory format of the result of an element-wise op: channels_last if an input of the same sizes has it.
+inline MemoryFormat format_of_result(const Shape& sizes, std::initializer_list<const View*> inputs) {
+  for (const View* input : inputs) {
+    if (input->is_channels_last() && input->sizes == sizes) [[unlikely]] {
+      return MemoryFormat::channels_last;
+    }
+  }
+  return MemoryFormat::contiguous;
+}
+
 /// Splits `sizes` around `dim` into a dense [outer, size, inner].
 struct AroundDim {
   std::int64_t outer = 1, size = 1, inner = 1;

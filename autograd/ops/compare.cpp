@@ -15,7 +15,9 @@ Tensor compare(const char* name, CompareOp op, const Tensor& a, const Tensor& b)
   const DType dtype = result_type(a, b);
   const Tensor x = a.detach().to(dtype);
   const Tensor y = b.detach().to(dtype);
-  const View out = detail::empty_view(broadcast_shapes(a.shape(), b.shape(), name), DType::boolean, a.device());
+  const Shape sizes = broadcast_shapes(a.shape(), b.shape(), name);
+  const MemoryFormat format = format_of_result(sizes, {&x.raw(), &y.raw()});
+  const View out = detail::empty_view(sizes, DType::boolean, a.device(), format);
   detail::compare(op, out, x.raw(), y.raw());
   return Tensor(out);
 }
@@ -28,7 +30,7 @@ Tensor compare(CompareOp op, const Tensor& a, Scalar b) {
   const Tensor x = flag ? a.detach() : a.detach().to(result_type(a, b));
   const bool held = flag || is_floating_point(x.dtype()) || detail::fits(x.dtype(), b.value());
   const Tensor wide = held ? x : x.to(DType::i64);
-  const View out = detail::empty_view(a.shape(), DType::boolean, a.device());
+  const View out = detail::empty_view(a.shape(), DType::boolean, a.device(), wide.raw().memory_format());
   detail::compare(op, out, wide.raw(), scalar_view(b.value(), wide.raw()));
   return Tensor(out);
 }
@@ -77,7 +79,7 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
     return where(condition, a.to(dtype), b.to(dtype));
   }
   const Shape sizes = broadcast_shapes(broadcast_shapes(a.shape(), b.shape(), "where"), condition.shape(), "where");
-  View out = detail::empty_view(sizes, a.dtype(), a.device());
+  View out = detail::empty_view(sizes, a.dtype(), a.device(), format_of_result(sizes, {&a.raw(), &b.raw()}));
   detail::where(out, condition.raw(), a.raw(), b.raw());
   return record("where", std::move(out), {&a, &b}, [&] {
     return [condition = Saved(condition)](auto& g) {
@@ -94,9 +96,10 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
         const View zero = scalar_view(0, grad);
         for (const std::uint32_t i : {0u, 1u}) {
           if (g.wants(i)) {
-            const View part = detail::empty_view(grad.sizes, grad.dtype, grad.device());
+            const View part = detail::empty_like(grad);
             detail::where(part, condition.get(g), i == 0 ? grad : zero, i == 0 ? zero : grad);
-            const Destination to = g.destination(i);
+            const bool is_whole = g.input_sizes(i) == grad.sizes;
+            const Destination to = g.destination(i, is_whole ? grad.memory_format() : MemoryFormat::contiguous);
             detail::sum_to(to.view, part, to.accumulate);
           }
         }

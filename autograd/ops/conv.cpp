@@ -131,8 +131,11 @@ ConvShape shape_of(const Arguments& of, const Shape& in, const Shape& weight) {
 // Saves a view that the gradient of `input` needs.
 Saved saved_if(const Tensor& input, const View& view) { return input.requires_grad() ? Saved(view) : Saved(); }
 
-// With a batch, and with a height.
-View as_images(const View& view, int dims, bool batched) {
+// With a batch, and with a height; four dimensions may keep the format.
+View as_images(const View& view, int dims, bool batched, MemoryFormat format) {
+  if (view.sizes.ndim() == 4) {
+    return detail::contiguous(view, format);
+  }
   Shape sizes;
   if (!batched) {
     sizes.push_back(1);
@@ -146,9 +149,10 @@ View as_images(const View& view, int dims, bool batched) {
   return *detail::try_reshape(detail::contiguous(view), sizes);
 }
 
+// The views of a kernel have one memory format.
 template <bool relu = false>
 void launch_conv(const ConvShape& shape, const View& in, const View& weight, const void* bias, const View& out,
-                 Accumulate accumulate) {
+                 Accumulate accumulate, MemoryFormat format) {
   kernels::launch(detail::context_of(in), kernels::Conv{.dtype = in.dtype,
                                                         .accumulate = accumulate,
                                                         .shape = shape,
@@ -156,28 +160,44 @@ void launch_conv(const ConvShape& shape, const View& in, const View& weight, con
                                                         .weight = weight.data(),
                                                         .bias = bias,
                                                         .out = out.data(),
-                                                        .relu = relu});
+                                                        .relu = relu,
+                                                        .format = format});
 }
 
 void launch_in_grad(const ConvShape& shape, const View& grad, const View& weight, const void* bias, const View& in_grad,
-                    Accumulate accumulate) {
+                    Accumulate accumulate, MemoryFormat format) {
   kernels::launch(detail::context_of(grad), kernels::ConvInGrad{.dtype = grad.dtype,
                                                                 .accumulate = accumulate,
                                                                 .shape = shape,
                                                                 .grad = grad.data(),
                                                                 .weight = weight.data(),
                                                                 .bias = bias,
-                                                                .in_grad = in_grad.data()});
+                                                                .in_grad = in_grad.data(),
+                                                                .format = format});
 }
 
 void launch_weight_grad(const ConvShape& shape, const View& grad, const View& in, const View& weight_grad,
-                        Accumulate accumulate) {
+                        Accumulate accumulate, MemoryFormat format) {
   kernels::launch(detail::context_of(grad), kernels::ConvWeightGrad{.dtype = grad.dtype,
                                                                     .accumulate = accumulate,
                                                                     .shape = shape,
                                                                     .grad = grad.data(),
                                                                     .in = in.data(),
-                                                                    .weight_grad = weight_grad.data()});
+                                                                    .weight_grad = weight_grad.data(),
+                                                                    .format = format});
+}
+
+// A weight's own gradient is contiguous, whatever the format of the images. Filters with one channel, or one element,
+// lie in both formats.
+void launch_weight_grad_to(const Destination& to, const ConvShape& shape, const View& grad, const View& in,
+                           MemoryFormat format) {
+  if (to.view.is_dense(format)) {
+    launch_weight_grad(shape, grad, in, to.view, to.accumulate, format);
+    return;
+  }
+  const View apart = detail::empty_view(to.view.sizes, to.view.dtype, to.view.device(), format);
+  launch_weight_grad(shape, grad, in, apart, Accumulate::no, format);
+  detail::copy(to.view, apart, to.accumulate);
 }
 
 // A convolution relates three tensors: the image, the weight and the result. Each is linear in two others, and so are
@@ -205,10 +225,11 @@ Tensor side_of(Side side, const ConvShape& shape, const Tensor& a, const Tensor&
   const View second = detail::contiguous(b.reshape(sizes_of(of_b, shape)).raw());
   View out = detail::empty_view(sizes_of(side, shape), first.dtype, first.device());
   const auto launch = [shape](Side to, const View& x, const View& y, const View& result, Accumulate accumulate) {
+    constexpr MemoryFormat kFormat = MemoryFormat::contiguous;
     if (to == Side::weight) {
-      launch_weight_grad(shape, x, y, result, accumulate);
+      launch_weight_grad(shape, x, y, result, accumulate, kFormat);
     } else {
-      (to == Side::image ? launch_in_grad : launch_conv<>)(shape, x, y, nullptr, result, accumulate);
+      (to == Side::image ? launch_in_grad : launch_conv<>)(shape, x, y, nullptr, result, accumulate, kFormat);
     }
   };
   launch(side, first, second, out, Accumulate::no);
@@ -245,7 +266,7 @@ Tensor side_of(Side side, const ConvShape& shape, const Tensor& a, const Tensor&
 
 // The gradient of a sum from that of `y`, the ReLU's result.
 View without_relu(Gradients& g, const View& grad, const Saved& y) {
-  View masked = detail::empty_view(grad.sizes, grad.dtype, grad.device());
+  View masked = detail::empty_like(grad);
   detail::pointwise(PointwiseOp::relu_grad, masked, {&grad, &y.get(g)});
   return masked;
 }
@@ -273,8 +294,9 @@ Tensor convolve(const Arguments& of, const Tensor& x, const Tensor& weight, cons
   check_numbers(of);
   check_tensors(of, x, weight, bias);
   const bool batched = x.dim() == of.dims + 2;
-  const View in = as_images(x.raw(), of.dims, batched);
-  const View w = as_images(weight.raw(), of.dims, true);
+  const MemoryFormat format = x.raw().memory_format();
+  const View in = as_images(x.raw(), of.dims, batched, format);
+  const View w = as_images(weight.raw(), of.dims, true, format);
   const View shift = dense(bias);
   const ConvShape shape = shape_of(of, in.sizes, w.sizes);
   const bool transposed = of.transposed;
@@ -289,13 +311,13 @@ Tensor convolve(const Arguments& of, const Tensor& x, const Tensor& weight, cons
     sizes.push_back(plane[0]);
   }
   sizes.push_back(plane[1]);
-  View out = detail::empty_view(sizes, in.dtype, in.device());
+  View out = detail::empty_view(sizes, in.dtype, in.device(), format);
   const auto launch = transposed ? launch_in_grad : of.relu ? launch_conv<true> : launch_conv<>;
-  launch(shape, in, w, data_of(shift), out, Accumulate::no);
+  launch(shape, in, w, data_of(shift), out, Accumulate::no, format);
   const char* const op = of.relu ? (of.dims == 1 ? "conv1d_relu" : "conv2d_relu") : of.op;
   Tensor result = record(op, out, {&x, &weight, &bias}, [&] {
     return BySample{[in = saved_if(weight, in), w = saved_if(x, w), y = of.relu ? Saved(out) : Saved(), relu = of.relu,
-                     shape, transposed, channels, dims = of.dims](auto& g) {
+                     shape, transposed, channels, dims = of.dims, format](auto& g) {
       if constexpr (is_graph<decltype(g)>) {
         const Tensor grad = relu ? relu_gradient(g.output(), g.result(y)) : g.output();
         if (g.wants(0)) {
@@ -323,12 +345,11 @@ Tensor convolve(const Arguments& of, const Tensor& x, const Tensor& weight, cons
           g.add(grad.reshape({g.batch(), channels, -1}).sum({2}));
         }
       } else {
-        const View given = detail::contiguous(g.output());
+        const View given = detail::contiguous(g.output(), format);
         const View grad = relu && !g.is_as_noted() ? without_relu(g, given, y) : given;
         if (g.wants(1)) {
-          const Destination to = g.destination(1);
           const View& other = in.get(g);
-          launch_weight_grad(shape, transposed ? other : grad, transposed ? grad : other, to.view, to.accumulate);
+          launch_weight_grad_to(g.destination(1), shape, transposed ? other : grad, transposed ? grad : other, format);
         }
         if (g.wants(2)) {
           const Destination to = g.destination(2);
@@ -337,8 +358,8 @@ Tensor convolve(const Arguments& of, const Tensor& x, const Tensor& weight, cons
                          *detail::try_reshape(grad, {shape.batch, channels, rest}), to.accumulate);
         }
         if (g.wants(0)) {
-          const Destination to = g.destination(0);
-          (transposed ? launch_conv<> : launch_in_grad)(shape, grad, w.get(g), nullptr, to.view, to.accumulate);
+          const Destination to = g.destination(0, format);
+          (transposed ? launch_conv<> : launch_in_grad)(shape, grad, w.get(g), nullptr, to.view, to.accumulate, format);
         }
       }
     }};

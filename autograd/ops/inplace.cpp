@@ -26,7 +26,7 @@ void check_recordable(const char* op, const Tensor& target) {
       "it under NoGradGuard [TDM-E205]",
       op, view.sizes);
   check<AutogradError>(
-      view.offset == 0 && view.is_contiguous() &&
+      view.offset == 0 && (view.is_contiguous() || view.is_channels_last()) &&
           view.storage->bytes() == static_cast<std::size_t>(view.numel()) * item_size(view.dtype),
       "{}: recording a change in place of a view {} is not supported; build the whole with cat() or stack(), or use "
       "NoGradGuard [TDM-E207]",

@@ -51,7 +51,9 @@ Tensor join(const char* op, const std::vector<Tensor>& tensors, int dim) {
     sizes[dim] += tensor.shape()[dim];
     recorded = recorded || records({&tensor});
   }
-  Tensor result(detail::empty_view(sizes, first.dtype, first.device()));
+  const bool channels_last = std::ranges::all_of(tensors, [](const Tensor& t) { return t.raw().is_channels_last(); });
+  Tensor result(detail::empty_view(sizes, first.dtype, first.device(),
+                                   channels_last ? MemoryFormat::channels_last : MemoryFormat::contiguous));
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const View& in = tensors[i].raw();
     detail::copy(detail::narrow(result.raw(), dim, starts[i], in.sizes[dim]), in);

@@ -36,9 +36,9 @@ inline kernels::NormStatistics* statistics_of(const View& view) {
 /// The values that a normalising layer keeps for its backward pass.
 class SavedNorm {
  public:
-  /// `in` is x in one piece. `uses_in`: the gradient of x depends on x.
+  /// `in` is x in one piece, in the memory format of the gradients. `uses_in`: the gradient of x depends on x.
   SavedNorm(const Tensor& x, const View& in, const Tensor& weight, const View& statistics, bool uses_in = true)
-      : statistics_(statistics) {
+      : statistics_(statistics), format_(in.memory_format()) {
     if ((uses_in && x.requires_grad()) || (weight.defined() && weight.requires_grad())) {
       in_.emplace(in);
     }
@@ -51,7 +51,7 @@ class SavedNorm {
   /// asked for and in `inputs`.
   template <class Kernel>
   void launch(Gradients& g, Kernel kernel, std::initializer_list<std::uint32_t> inputs = {0, 1, 2}) const {
-    const View grad = detail::contiguous(g.output());
+    const View grad = detail::contiguous(g.output(), format_);
     const View weight = weight_ ? detail::contiguous(weight_->get(g)) : View();
     kernel.dtype = grad.dtype;
     kernel.grad = grad.data();
@@ -60,7 +60,7 @@ class SavedNorm {
     kernel.statistics = statistics_of(statistics_.get(g));
     const auto ask_for = [&](std::uint32_t i, void*& data, Accumulate& accumulate) {
       if (g.wants(i) && std::find(inputs.begin(), inputs.end(), i) != inputs.end()) {
-        const Destination to = g.destination(i);
+        const Destination to = g.destination(i, i == 0 ? format_ : MemoryFormat::contiguous);
         data = to.view.data();
         accumulate = to.accumulate;
       }
@@ -105,6 +105,7 @@ class SavedNorm {
   std::optional<Saved> in_;
   std::optional<Saved> weight_;
   Saved statistics_;
+  MemoryFormat format_;
 };
 
 }  // namespace tandem::inline v0::autograd

@@ -113,19 +113,24 @@ Shape pooled(const Shape& sizes, int dims, const PoolShape& shape) {
   return out;
 }
 
+// The planes that lie side by side in images of this format.
+std::int64_t inner_of(const View& in) { return in.is_channels_last() ? in.sizes[1] : 1; }
+
 // The result, and the places as i32.
-std::pair<Tensor, View> max_pool(const char* op, int dims, const Tensor& x, const PoolShape& shape) {
-  const View in = detail::contiguous(x.raw());
+std::pair<Tensor, View> max_pool(const char* op, int dims, const Tensor& x, PoolShape shape) {
+  const MemoryFormat format = x.raw().memory_format();
+  const View in = detail::contiguous(x.raw(), format);
+  shape.inner = inner_of(in);
   const Shape sizes = pooled(in.sizes, dims, shape);
-  View out = detail::empty_view(sizes, in.dtype, in.device());
-  View places = detail::empty_view(sizes, DType::i32, in.device());
+  View out = detail::empty_view(sizes, in.dtype, in.device(), format);
+  View places = detail::empty_view(sizes, DType::i32, in.device(), format);
   kernels::launch(detail::context_of(in), kernels::MaxPool{.dtype = in.dtype,
                                                            .shape = shape,
                                                            .in = in.data(),
                                                            .out = out.data(),
                                                            .places = static_cast<std::int32_t*>(places.data())});
   Tensor result = record(op, std::move(out), {&x}, [&] {
-    return [places, shape](auto& g) {
+    return [places, shape, format](auto& g) {
       if constexpr (is_graph<decltype(g)>) {
         const Tensor& grad = g.output();
         const std::int64_t area = shape.in[0] * shape.in[1];
@@ -134,8 +139,8 @@ std::pair<Tensor, View> max_pool(const char* op, int dims, const Tensor& x, cons
         const Tensor at = Tensor(places).to(DType::i64).reshape({planes, shape.out[0] * shape.out[1]});
         g.give(0, none.scatter_add(1, at, grad.reshape(at.shape())).reshape(g.input_sizes(0)));
       } else {
-        const View grad = detail::contiguous(g.output());
-        const Destination to = g.destination(0);
+        const View grad = detail::contiguous(g.output(), format);
+        const Destination to = g.destination(0, format);
         kernels::launch(detail::context_of(grad),
                         kernels::MaxPoolGrad{.dtype = grad.dtype,
                                              .accumulate = to.accumulate,
@@ -149,7 +154,7 @@ std::pair<Tensor, View> max_pool(const char* op, int dims, const Tensor& x, cons
   return {std::move(result), std::move(places)};
 }
 
-Tensor avg_pool(const char* op, int dims, const Tensor& x, const PoolShape& shape, const kernels::Divisor& divisor);
+Tensor avg_pool(const char* op, int dims, const Tensor& x, PoolShape shape, const kernels::Divisor& divisor);
 
 void launch_avg_grad(const PoolShape& shape, const kernels::Divisor& divisor, const View& grad, const Destination& to) {
   kernels::launch(detail::context_of(grad), kernels::AvgPoolGrad{.dtype = grad.dtype,
@@ -161,8 +166,9 @@ void launch_avg_grad(const PoolShape& shape, const kernels::Divisor& divisor, co
 }
 
 // The gradient of an average pooling as an op, whose own gradient is the pooling.
-Tensor avg_pool_grad(const char* op, int dims, const Tensor& grad, const PoolShape& shape,
-                     const kernels::Divisor& divisor, const Shape& sizes) {
+Tensor avg_pool_grad(const char* op, int dims, const Tensor& grad, PoolShape shape, const kernels::Divisor& divisor,
+                     const Shape& sizes) {
+  shape.inner = 1;
   View out = detail::empty_view(sizes, grad.dtype(), grad.device());
   launch_avg_grad(shape, divisor, detail::contiguous(grad.raw()), {out, Accumulate::no});
   return record(op, std::move(out), {&grad}, [&] {
@@ -178,18 +184,20 @@ Tensor avg_pool_grad(const char* op, int dims, const Tensor& grad, const PoolSha
   });
 }
 
-Tensor avg_pool(const char* op, int dims, const Tensor& x, const PoolShape& shape, const kernels::Divisor& divisor) {
-  const View in = detail::contiguous(x.raw());
-  View out = detail::empty_view(pooled(in.sizes, dims, shape), in.dtype, in.device());
+Tensor avg_pool(const char* op, int dims, const Tensor& x, PoolShape shape, const kernels::Divisor& divisor) {
+  const MemoryFormat format = x.raw().memory_format();
+  const View in = detail::contiguous(x.raw(), format);
+  shape.inner = inner_of(in);
+  View out = detail::empty_view(pooled(in.sizes, dims, shape), in.dtype, in.device(), format);
   kernels::launch(
       detail::context_of(in),
       kernels::AvgPool{.dtype = in.dtype, .shape = shape, .divisor = divisor, .in = in.data(), .out = out.data()});
   return record(op, std::move(out), {&x}, [&] {
-    return [op, dims, shape, divisor](auto& g) {
+    return [op, dims, shape, divisor, format](auto& g) {
       if constexpr (is_graph<decltype(g)>) {
         g.give(0, avg_pool_grad(op, dims, g.output(), shape, divisor, g.input_sizes(0)));
       } else {
-        launch_avg_grad(shape, divisor, detail::contiguous(g.output()), g.destination(0));
+        launch_avg_grad(shape, divisor, detail::contiguous(g.output(), format), g.destination(0, format));
       }
     };
   });

@@ -121,7 +121,7 @@ Tensor apply(const Function& function, const Tensor& x, detail::Scalars scalars 
   check<DTypeError>(x.dtype() != DType::boolean, "{}not defined for bool; convert with .to(DType::i64)",
                     core::MessagePrefix{function.name});
   const View& in = x.raw();
-  View out = detail::empty_view(in.sizes, in.dtype, in.device());
+  View out = detail::empty_like(in);
   detail::pointwise(function.forward, out, {&in}, scalars);
   if (!records({&x})) {
     return Tensor(std::move(out));

@@ -6,7 +6,9 @@
 
 // Convolutions that cuDNN does not compute, as products whose sides are read from where they lie. Floor: the operations
 // of the product. A block computes 64 x 64 outputs at a time, 4 x 4 a thread, from two tiles in shared memory that are
-// 16 deep. Each output is one sum in the order of its depth, so results do not depend on the cut.
+// 16 deep. Each output is one sum in the order of its depth, so results depend neither on the cut nor on the memory
+// format. Neighbouring threads read along the rows of images, and channels-last images do not lie so: that format is
+// for cuDNN, and this kernel only has to compute it.
 
 namespace tandem::inline v0::kernels {
 
@@ -21,6 +23,7 @@ constexpr int kEach = 4;  // rows, and columns, of a thread
 struct Place {
   std::int64_t channel, y, x;
 
+  __device__ Place(std::int64_t channel, std::int64_t y, std::int64_t x) : channel(channel), y(y), x(x) {}
   __device__ Place(std::int64_t at, const Sizes2& sizes)
       : channel(at / (sizes[0] * sizes[1])), y(at / sizes[1] % sizes[0]), x(at % sizes[1]) {}
 };
@@ -29,17 +32,38 @@ __device__ bool is_inside(std::int64_t y, std::int64_t x, const Sizes2& sizes) {
   return y >= 0 && y < sizes[0] && x >= 0 && x < sizes[1];
 }
 
+// The position of an element of images, or of filters, with this many channels.
+__device__ std::int64_t position(MemoryFormat format, std::int64_t image, std::int64_t channels, const Place& at,
+                                 const Sizes2& sizes) {
+  return format == MemoryFormat::channels_last ? ((image * sizes[0] + at.y) * sizes[1] + at.x) * channels + at.channel
+                                               : ((image * channels + at.channel) * sizes[0] + at.y) * sizes[1] + at.x;
+}
+
+// The position of a column's element in one of `channels`. The column's own channel is its image.
+__device__ std::int64_t position(MemoryFormat format, const Place& column, std::int64_t channel, std::int64_t channels,
+                                 const Sizes2& sizes) {
+  return position(format, column.channel, channels, Place(channel, column.y, column.x), sizes);
+}
+
+// The position of the k-th element of a filter, counted row by row.
+__device__ std::int64_t filter_position(MemoryFormat format, const ConvShape& shape, std::int64_t filter,
+                                        std::int64_t k) {
+  return format == MemoryFormat::channels_last
+             ? position(format, filter, shape.in_channels, Place(k, shape.window), shape.window)
+             : filter * shape.depth() + k;
+}
+
 // The element of `in` that an output's place reads through a tap.
 template <class T>
-__device__ ComputeType<T> read(const ConvShape& shape, const T* in, std::int64_t group, const Place& output,
-                               const Place& tap) {
+__device__ ComputeType<T> read(MemoryFormat format, const ConvShape& shape, const T* in, std::int64_t group,
+                               const Place& output, const Place& tap) {
   const std::int64_t y = output.y * shape.stride[0] - shape.padding[0] + tap.y * shape.dilation[0];
   const std::int64_t x = output.x * shape.stride[1] - shape.padding[1] + tap.x * shape.dilation[1];
   if (!is_inside(y, x, shape.in)) {
     return 0;
   }
-  const std::int64_t image = output.channel * shape.groups + group;
-  return in[((image * shape.in_channels + tap.channel) * shape.in[0] + y) * shape.in[1] + x];
+  const Place at(output.channel, y, x);
+  return in[position(format, at, group * shape.in_channels + tap.channel, shape.groups * shape.in_channels, shape.in)];
 }
 
 // Each of the three products gives its sizes and elements: a(row, k), b(k, column), and out(row, column).
@@ -53,17 +77,16 @@ struct Forward {
   __device__ std::int64_t depth() const { return kernel.shape.depth(); }
   __device__ std::int64_t columns() const { return kernel.shape.batch * kernel.shape.out[0] * kernel.shape.out[1]; }
   __device__ ComputeType<T> a(std::int64_t row, std::int64_t k) const {
-    return static_cast<const T*>(kernel.weight)[(group * rows() + row) * depth() + k];
+    return static_cast<const T*>(kernel.weight)[filter_position(kernel.format, kernel.shape, group * rows() + row, k)];
   }
   __device__ ComputeType<T> b(std::int64_t k, std::int64_t column) const {
-    // The column's channel is its image.
-    return read(kernel.shape, static_cast<const T*>(kernel.in), group, Place(column, kernel.shape.out),
+    return read(kernel.format, kernel.shape, static_cast<const T*>(kernel.in), group, Place(column, kernel.shape.out),
                 Place(k, kernel.shape.window));
   }
   __device__ T* out(std::int64_t row, std::int64_t column) const {
-    const std::int64_t plane = kernel.shape.out[0] * kernel.shape.out[1];
-    const std::int64_t image = column / plane * kernel.shape.groups + group;
-    return static_cast<T*>(kernel.out) + (image * rows() + row) * plane + column % plane;
+    const ConvShape& shape = kernel.shape;
+    return static_cast<T*>(kernel.out) + position(kernel.format, Place(column, shape.out), group * rows() + row,
+                                                  shape.groups * shape.out_channels, shape.out);
   }
   __device__ const void* bias() const { return kernel.bias; }
   __device__ bool relu() const { return kernel.relu; }
@@ -81,9 +104,10 @@ struct Back {
   __device__ std::int64_t columns() const { return kernel.shape.batch * kernel.shape.in[0] * kernel.shape.in[1]; }
   __device__ ComputeType<T> a(std::int64_t row, std::int64_t k) const {
     const ConvShape& shape = kernel.shape;
-    const std::int64_t taps = shape.window[0] * shape.window[1];
-    const std::int64_t filter = group * shape.out_channels + k / taps;
-    return static_cast<const T*>(kernel.weight)[(filter * shape.in_channels + row) * taps + k % taps];
+    const Place tap(k, shape.window);  // its channel is that of the output
+    const std::int64_t filter = group * shape.out_channels + tap.channel;
+    return static_cast<const T*>(
+        kernel.weight)[position(kernel.format, filter, shape.in_channels, Place(row, tap.y, tap.x), shape.window)];
   }
   __device__ ComputeType<T> b(std::int64_t k, std::int64_t column) const {
     const ConvShape& shape = kernel.shape;
@@ -95,14 +119,14 @@ struct Back {
         !is_inside(y / shape.stride[0], x / shape.stride[1], shape.out)) {
       return 0;
     }
-    const std::int64_t channel = (input.channel * shape.groups + group) * shape.out_channels + tap.channel;
-    return static_cast<const T*>(
-        kernel.grad)[(channel * shape.out[0] + y / shape.stride[0]) * shape.out[1] + x / shape.stride[1]];
+    const Place output(input.channel, y / shape.stride[0], x / shape.stride[1]);
+    return static_cast<const T*>(kernel.grad)[position(kernel.format, output, group * shape.out_channels + tap.channel,
+                                                       shape.groups * shape.out_channels, shape.out)];
   }
   __device__ T* out(std::int64_t row, std::int64_t column) const {
-    const std::int64_t plane = kernel.shape.in[0] * kernel.shape.in[1];
-    const std::int64_t image = column / plane * kernel.shape.groups + group;
-    return static_cast<T*>(kernel.in_grad) + (image * rows() + row) * plane + column % plane;
+    const ConvShape& shape = kernel.shape;
+    return static_cast<T*>(kernel.in_grad) + position(kernel.format, Place(column, shape.in), group * rows() + row,
+                                                      shape.groups * shape.in_channels, shape.in);
   }
   __device__ const void* bias() const { return kernel.bias; }
   __device__ static bool relu() { return false; }
@@ -117,16 +141,17 @@ struct OfWeight {
   __device__ std::int64_t depth() const { return kernel.shape.batch * kernel.shape.out[0] * kernel.shape.out[1]; }
   __device__ std::int64_t columns() const { return kernel.shape.depth(); }
   __device__ ComputeType<T> a(std::int64_t row, std::int64_t k) const {
-    const std::int64_t plane = kernel.shape.out[0] * kernel.shape.out[1];
-    const std::int64_t channel = (k / plane * kernel.shape.groups + group) * rows() + row;
-    return static_cast<const T*>(kernel.grad)[channel * plane + k % plane];
+    const ConvShape& shape = kernel.shape;
+    return static_cast<const T*>(kernel.grad)[position(kernel.format, Place(k, shape.out), group * rows() + row,
+                                                       shape.groups * shape.out_channels, shape.out)];
   }
   __device__ ComputeType<T> b(std::int64_t k, std::int64_t column) const {
-    return read(kernel.shape, static_cast<const T*>(kernel.in), group, Place(k, kernel.shape.out),
+    return read(kernel.format, kernel.shape, static_cast<const T*>(kernel.in), group, Place(k, kernel.shape.out),
                 Place(column, kernel.shape.window));
   }
   __device__ T* out(std::int64_t row, std::int64_t column) const {
-    return static_cast<T*>(kernel.weight_grad) + (group * rows() + row) * columns() + column;
+    return static_cast<T*>(kernel.weight_grad) +
+           filter_position(kernel.format, kernel.shape, group * rows() + row, column);
   }
   __device__ const void* bias() const { return nullptr; }
   __device__ static bool relu() { return false; }

@@ -12,12 +12,23 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// An element of dense planes.
+// An element of planes of these sizes.
 struct At {
-  std::int64_t plane, y, x;
+  std::int64_t inner;  // distance of neighbours in a plane
+  std::int64_t lane, outer, y, x;
 
-  __device__ At(std::int64_t element, const std::array<std::int64_t, 2>& sizes)
-      : plane(element / (sizes[0] * sizes[1])), y(element / sizes[1] % sizes[0]), x(element % sizes[1]) {}
+  __device__ At(std::int64_t element, const std::array<std::int64_t, 2>& sizes, std::int64_t inner)
+      : inner(inner), lane(0) {
+    if (inner != 1) {
+      lane = element % inner;
+      element /= inner;
+    }
+    outer = element / (sizes[0] * sizes[1]);
+    y = element / sizes[1] % sizes[0];
+    x = element % sizes[1];
+  }
+  // The first element of the same plane among planes of `plane` elements.
+  __device__ std::int64_t first_of(std::int64_t plane) const { return outer * plane * inner + lane; }
 };
 
 template <class Body>
@@ -52,15 +63,15 @@ __global__ void __launch_bounds__(kThreads) largest(MaxPool kernel) {
   using C = ComputeType<T>;
   const PoolShape& shape = kernel.shape;
   for_my_elements(shape.planes * shape.out_plane(), [&](std::int64_t i) {
-    const At output(i, shape.out);
-    const T* in = static_cast<const T*>(kernel.in) + output.plane * shape.in_plane();
+    const At output(i, shape.out, shape.inner);
+    const T* in = static_cast<const T*>(kernel.in) + output.first_of(shape.in_plane());
     const PoolShape::Range rows = shape.range(0, output.y);
     const PoolShape::Range columns = shape.range(1, output.x);
     std::int64_t chosen = rows.begin * shape.in[1] + columns.begin;
-    C largest = C(in[chosen]);
+    C largest = C(in[chosen * shape.inner]);
     for (std::int64_t y = rows.begin; y < rows.end; y += rows.step) {
       for (std::int64_t x = columns.begin; x < columns.end; x += columns.step) {
-        const C value = C(in[y * shape.in[1] + x]);
+        const C value = C(in[(y * shape.in[1] + x) * shape.inner]);
         if (value > largest || value != value) {
           largest = value;
           chosen = y * shape.in[1] + x;
@@ -77,14 +88,14 @@ __global__ void __launch_bounds__(kThreads) mean(AvgPool kernel) {
   using C = ComputeType<T>;
   const PoolShape& shape = kernel.shape;
   for_my_elements(shape.planes * shape.out_plane(), [&](std::int64_t i) {
-    const At output(i, shape.out);
-    const T* in = static_cast<const T*>(kernel.in) + output.plane * shape.in_plane();
+    const At output(i, shape.out, shape.inner);
+    const T* in = static_cast<const T*>(kernel.in) + output.first_of(shape.in_plane());
     const PoolShape::Range rows = shape.range(0, output.y);
     const PoolShape::Range columns = shape.range(1, output.x);
     C sum(0);
     for (std::int64_t y = rows.begin; y < rows.end; ++y) {
       for (std::int64_t x = columns.begin; x < columns.end; ++x) {
-        sum += C(in[y * shape.in[1] + x]);
+        sum += C(in[(y * shape.in[1] + x) * shape.inner]);
       }
     }
     static_cast<T*>(kernel.out)[i] = T(sum / static_cast<C>(kernel.divisor.at(shape, output.y, output.x)));
@@ -102,10 +113,10 @@ __global__ void __launch_bounds__(kThreads) largest_back(MaxPoolGrad kernel) {
   using C = ComputeType<T>;
   const PoolShape& shape = kernel.shape;
   for_my_elements(shape.planes * shape.in_plane(), [&](std::int64_t i) {
-    const At input(i, shape.in);
+    const At input(i, shape.in, shape.inner);
     C sum(0);
     for_windows_of(shape, input, [&](std::int64_t y, std::int64_t x) {
-      const std::int64_t output = input.plane * shape.out_plane() + y * shape.out[1] + x;
+      const std::int64_t output = input.first_of(shape.out_plane()) + (y * shape.out[1] + x) * shape.inner;
       if (kernel.places[output] == input.y * shape.in[1] + input.x) {
         sum += C(static_cast<const T*>(kernel.grad)[output]);
       }
@@ -119,10 +130,10 @@ __global__ void __launch_bounds__(kThreads) mean_back(AvgPoolGrad kernel) {
   using C = ComputeType<T>;
   const PoolShape& shape = kernel.shape;
   for_my_elements(shape.planes * shape.in_plane(), [&](std::int64_t i) {
-    const At input(i, shape.in);
+    const At input(i, shape.in, shape.inner);
     C sum(0);
     for_windows_of(shape, input, [&](std::int64_t y, std::int64_t x) {
-      const std::int64_t output = input.plane * shape.out_plane() + y * shape.out[1] + x;
+      const std::int64_t output = input.first_of(shape.out_plane()) + (y * shape.out[1] + x) * shape.inner;
       sum += C(static_cast<const T*>(kernel.grad)[output]) / static_cast<C>(kernel.divisor.at(shape, y, x));
     });
     write<T>(kernel.in_grad, i, sum, kernel.accumulate);

@@ -22,7 +22,8 @@ View placed(const View& part, Device device) {
   if (tandem::detail::share_memory(part.device(), device)) {
     return tandem::detail::seen_from(device, part);
   }
-  View there = tandem::detail::empty_view(part.sizes, part.dtype, device);
+  const MemoryFormat format = device.type == DeviceType::cuda ? part.memory_format() : MemoryFormat::contiguous;
+  View there = tandem::detail::empty_view(part.sizes, part.dtype, device, format);
   tandem::detail::copy(there, part);
   return there;
 }

@@ -241,6 +241,18 @@ TEST(Contiguous, CopiesOnlyWhatIsNot) {
   EXPECT_FALSE(x.slice(1, 0, 1).is_contiguous());
 }
 
+// Images on GPUs can be channels-last; on a CPU the format changes nothing.
+TEST(Contiguous, IsByRowsInBothFormatsOnACpu) {
+  const Tensor x = arange(24, {.dtype = DType::f32}).reshape({1, 2, 3, 4});
+  EXPECT_EQ(x.contiguous(MemoryFormat::channels_last).data<float>(), x.data<float>());
+  EXPECT_FALSE(x.contiguous(MemoryFormat::channels_last).is_contiguous(MemoryFormat::channels_last));
+  const Tensor turned = x.permute({0, 3, 1, 2});
+  EXPECT_FALSE(turned.is_contiguous(MemoryFormat::channels_last));
+  EXPECT_TRUE(turned.contiguous(MemoryFormat::channels_last).is_contiguous());
+  EXPECT_EQ(message_of<ShapeError>([&] { x[0].contiguous(MemoryFormat::channels_last); }),
+            "contiguous: channels_last is for images [batch, channels, height, width], got [2, 3, 4]");
+}
+
 TEST(Clone, IsDenseAndApart) {
   const Tensor x = counted({2, 3});
   Tensor y = x.t().clone();

@@ -41,6 +41,7 @@ struct ConvCall {
   const void* bias;
   bool relu;
   void* result;
+  MemoryFormat format;
 };
 
 // cuDNN has failed silently above 2^31 elements.
@@ -70,6 +71,7 @@ ConvKey key_of(const ConvCall& call, bool deterministic, Left left) {
           .accumulate = adds,
           .bias = bias,
           .relu = left == Left::all && leaves_relu(call, tf32),
+          .format = call.format,
           .shape = call.shape,
           .alignment = {call.accumulate && !adds ? kMostTensorAlignment : tensor_alignment(call.result),
                         tensor_alignment(call.first), tensor_alignment(call.second),
@@ -108,15 +110,20 @@ std::int64_t bytes_of_result(const ConvCall& call) {
   return images * channels * places * static_cast<std::int64_t>(item_size(call.dtype));
 }
 
-/// result += term, which has a stride for each of these.
-void add_term(const Queue& queue, const ConvCall& call, const void* term, const std::array<std::int64_t, 3>& strides) {
+/// result += term, which is one for each channel of the result, or else laid out like it.
+void add_term(const Queue& queue, const ConvCall& call, const void* term, bool per_channel) {
   const auto [images, channels, places] = result_sizes(call);
+  const bool channels_last = call.format == MemoryFormat::channels_last;
+  const std::int64_t inner = channels_last ? 1 : places;
   Copy copy{.in_dtype = call.dtype,
             .out_dtype = call.dtype,
             .accumulate = Accumulate::yes,
-            .loop = {3, {images, channels, places}},
-            .out = {call.result, {channels * places, places, 1}},
-            .in = {const_cast<void*>(term), {strides[0], strides[1], strides[2]}}};
+            .loop = {3, {channels_last ? images * places : images, channels, inner}},
+            .out = {call.result, {channels * inner, inner, 1}},
+            .in = {const_cast<void*>(term), {0, 1, 0}}};
+  if (!per_channel) {
+    std::copy_n(copy.out.strides, 3, copy.in.strides);
+  }
   simplify(copy.loop, {&copy.out, &copy.in});
   run(OnCuda{}, queue.context(), copy);
 }
@@ -155,11 +162,10 @@ class Way {
   }
   void finish(const Queue& queue) const {
     if (sum_ != nullptr) {
-      const auto [images, channels, places] = result_sizes(call_);
-      add_term(queue, call_, sum_, {channels * places, places, 1});
+      add_term(queue, call_, sum_, false);
     }
     if (call_.bias != nullptr && !biased_) {
-      add_term(queue, call_, call_.bias, {0, 1, 0});
+      add_term(queue, call_, call_.bias, true);
     }
     if (call_.relu && !rectified_) {
       const auto [images, channels, places] = result_sizes(call_);
@@ -291,7 +297,7 @@ bool try_conv(const Queue& queue, const Kernel& kernel, ConvKind kind, const voi
               const void* bias, void* result, bool relu = false) {
   return fits(kernel.shape) && cuda::convolution_library() == cuda::KernelLibrary::cudnn &&
          start(queue, ConvCall{kind, Kernel::kName, kernel.dtype, kernel.accumulate == Accumulate::yes, kernel.shape,
-                               first, second, bias, relu, result});
+                               first, second, bias, relu, result, kernel.format});
 }
 
 }  // namespace

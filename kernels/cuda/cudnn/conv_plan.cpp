@@ -88,12 +88,12 @@ class ConvBuilder {
     return between_ = in_registers(kSum);
   }
   Handle in_registers(std::int64_t number) {
-    Descriptor between = dense_tensor(number, compute_, result_, kMostTensorAlignment);
+    Descriptor between = dense_tensor(number, compute_, result_, kMostTensorAlignment, key_.format);
     return graph.add(between.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, true));
   }
   Handle in_memory(std::size_t number, const Sizes4& sizes) {
-    Descriptor tensor =
-        dense_tensor(static_cast<std::int64_t>(number), data_type(key_.dtype), sizes, key_.alignment[number]);
+    Descriptor tensor = dense_tensor(static_cast<std::int64_t>(number), data_type(key_.dtype), sizes,
+                                     key_.alignment[number], key_.format);
     return graph.add(tensor);
   }
 

@@ -27,6 +27,7 @@ struct ConvKey {
   bool accumulate;
   bool bias;
   bool relu;
+  MemoryFormat format;
   ConvShape shape;
   std::array<std::int64_t, 4> alignment;  // in bytes, of the tensors in the order of their numbers
 

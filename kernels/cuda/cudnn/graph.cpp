@@ -73,11 +73,9 @@ void add_plans(cudnnHandle_t handle, const std::shared_ptr<const Graph>& graph, 
 }  // namespace
 
 Descriptor dense_tensor(std::int64_t number, cudnnDataType_t type, const std::vector<std::int64_t>& sizes,
-                        std::int64_t alignment) {
-  std::vector<std::int64_t> strides(sizes.size(), 1);
-  for (std::size_t d = sizes.size() - 1; d > 0; --d) {
-    strides[d - 1] = strides[d] * sizes[d];
-  }
+                        std::int64_t alignment, MemoryFormat format) {
+  const Shape dense = strides_of(sizes, format);
+  const std::vector<std::int64_t> strides(dense.begin(), dense.end());
   Descriptor tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   tensor.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, number)
       .set(CUDNN_ATTR_TENSOR_DATA_TYPE, type)

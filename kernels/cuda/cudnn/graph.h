@@ -84,7 +84,7 @@ class Descriptor {
 
 /// A dense tensor, not finished yet.
 Descriptor dense_tensor(std::int64_t number, cudnnDataType_t type, const std::vector<std::int64_t>& sizes,
-                        std::int64_t alignment);
+                        std::int64_t alignment, MemoryFormat format = MemoryFormat::contiguous);
 
 /// A graph of operations: its descriptors, and which of them are operations.
 struct Graph {

@@ -1,12 +1,13 @@
 #include "conv.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
 
-// Convolutions of dense NCHW tensors with two spatial dimensions. NVIDIA's library proposes engines as it likes. So do
-// these: in 16 bits none unless channels are multiples of 8, none for the gradient of a weight with uneven paddings,
-// and few that add to the result or compute an epilogue.
+// Convolutions of dense tensors with two spatial dimensions, all of them NCHW or all of them NHWC. NVIDIA's library
+// proposes engines as it likes. So do these: in 16 bits none unless channels are multiples of 8, none for the gradient
+// of a weight with uneven paddings, and few that add to the result or compute an epilogue.
 
 namespace emulated_gpu::cudnn {
 
@@ -73,15 +74,23 @@ struct Convolution {
   }
 };
 
-bool is_dense_nchw(const Object& tensor) {
+/// The dimensions from the innermost one on.
+using Order = std::array<std::size_t, 4>;
+constexpr Order kNchw{3, 2, 1, 0};
+constexpr Order kNhwc{1, 3, 2, 0};
+
+bool is_dense(const Object& tensor, const Order& order) {
+  if (sizes_of(tensor).size() != order.size()) {
+    return false;
+  }
   std::int64_t step = 1;
-  for (std::size_t d = sizes_of(tensor).size(); d-- > 0;) {
+  for (const std::size_t d : order) {
     if (sizes_of(tensor)[d] < 1 || tensor.at(CUDNN_ATTR_TENSOR_STRIDES).numbers[d] != step) {
       return false;
     }
     step *= sizes_of(tensor)[d];
   }
-  return sizes_of(tensor).size() == 4 && step <= INT32_MAX;
+  return step <= INT32_MAX;
 }
 
 /// The engines, in the order of proposals.
@@ -158,11 +167,15 @@ cudnnStatus_t read_convolution(const Object& operation, Operands& operands) {
   if (operation.values.size() != 6) {
     return refuse(kBad, "a convolution's operation needs three tensors, alpha, beta and a convolution");
   }
-  for (int i = 0; i < 3; ++i) {
-    if (operation.object(names[i])->type != CUDNN_BACKEND_TENSOR_DESCRIPTOR ||
-        !is_dense_nchw(*operation.object(names[i]))) {
-      return refuse(CUDNN_STATUS_NOT_SUPPORTED, "a tensor that is not dense NCHW, or has 2^31 elements");
-    }
+  const auto all_are = [&](auto&& fit) {
+    return std::all_of(names, names + 3, [&](auto name) { return fit(*operation.object(name)); });
+  };
+  const auto all_dense = [&](const Order& order) {
+    return all_are([&](const Object& tensor) { return is_dense(tensor, order); });
+  };
+  if (!all_are([](const Object& tensor) { return tensor.type == CUDNN_BACKEND_TENSOR_DESCRIPTOR; }) ||
+      !(all_dense(kNchw) || all_dense(kNhwc))) {
+    return refuse(CUDNN_STATUS_NOT_SUPPORTED, "tensors that are not all dense NCHW or NHWC, or have 2^31 elements");
   }
   if (operation.object(names[5])->type != CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR) {
     return refuse(kBad, "no convolution");
@@ -207,6 +220,7 @@ cudnnStatus_t check_convolution_graph(const Object& graph) {
   Operands last;
   read_convolution(*operations[0], last);
   const std::vector<std::int64_t> channels{1, sizes_of(*last.result)[1], 1, 1};
+  std::vector<Held> tensors{last.first, last.second, last.result};
   for (std::size_t i = 1; i < operations.size(); ++i) {
     Operands next;
     if (is_convolution(*operations[i]) || read_operation(*operations[i], next) != kSuccess) {
@@ -222,7 +236,14 @@ cudnnStatus_t check_convolution_graph(const Object& graph) {
     if (is_bias && sizes_of(*next.second) != channels) {
       return refuse(CUDNN_STATUS_NOT_SUPPORTED, "not a bias of the channels");
     }
+    tensors.insert(tensors.end(), {next.result, is_bias ? next.second : next.result});
     last = next;
+  }
+  const auto all_dense = [&](const Order& order) {
+    return std::all_of(tensors.begin(), tensors.end(), [&](const Held& tensor) { return is_dense(*tensor, order); });
+  };
+  if (!all_dense(kNchw) && !all_dense(kNhwc)) {
+    return refuse(CUDNN_STATUS_NOT_SUPPORTED, "an epilogue in another format");
   }
   return is_virtual(*last.result) ? refuse(kBad, "a virtual result that nothing reads") : kSuccess;
 }
@@ -331,7 +352,7 @@ template <class T>
 std::vector<T> elements_of(const Object& tensor, const void* data, bool tf32) {
   std::vector<T> values(static_cast<std::size_t>(numel_of(tensor)));
   for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = static_cast<T>(load(type_of(tensor), data, static_cast<std::int64_t>(i)));
+    values[i] = static_cast<T>(load(type_of(tensor), data, place_of(tensor, static_cast<std::int64_t>(i))));
     if (tf32) {
       values[i] = static_cast<T>(as_tf32(static_cast<float>(values[i])));
     }

@@ -106,8 +106,9 @@ void run_convolution(const Object& operation, const Binding& binding, const Betw
                           between.at(number_of(result))[i] = static_cast<float>(value);
                           return;
                         }
-                        const double before = beta == 0 ? 0 : beta * load(type_of(result), address(result), i);
-                        store(type_of(result), address(result), i, value + before);
+                        const std::int64_t at = place_of(result, i);
+                        const double before = beta == 0 ? 0 : beta * load(type_of(result), address(result), at);
+                        store(type_of(result), address(result), at, value + before);
                       });
 }
 
@@ -128,8 +129,9 @@ void run(const Object& operation, const Binding& binding, const Between& between
       return static_cast<float>(found->second);
     }
     const std::int64_t at = position_in(*tensor, sizes, i);
-    return is_virtual(*tensor) ? between.at(number)[at]
-                               : static_cast<float>(load(type_of(*tensor), binding.addresses.at(number), at));
+    return is_virtual(*tensor)
+               ? between.at(number)[at]
+               : static_cast<float>(load(type_of(*tensor), binding.addresses.at(number), place_of(*tensor, at)));
   };
   const Object& result = *operands.result;
   const std::int64_t number = number_of(result);
@@ -138,7 +140,7 @@ void run(const Object& operation, const Binding& binding, const Between& between
     if (is_virtual(result)) {
       between.at(number)[i] = computed;
     } else {
-      store(type_of(result), binding.addresses.at(number), i, static_cast<double>(computed));
+      store(type_of(result), binding.addresses.at(number), place_of(result, i), static_cast<double>(computed));
     }
   }
 }

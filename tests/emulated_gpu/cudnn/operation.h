@@ -25,6 +25,16 @@ inline std::int64_t numel_of(const Object& tensor) {
   return count;
 }
 
+/// The position in memory of an element, counted row by row.
+inline std::int64_t place_of(const Object& tensor, std::int64_t element) {
+  std::int64_t place = 0;
+  for (std::size_t d = sizes_of(tensor).size(); d-- > 0;) {
+    place += element % sizes_of(tensor)[d] * tensor.at(CUDNN_ATTR_TENSOR_STRIDES).numbers[d];
+    element /= sizes_of(tensor)[d];
+  }
+  return place;
+}
+
 /// The tensors of an operation. `second` is null for operations with one input.
 struct Operands {
   Held first, second, result;

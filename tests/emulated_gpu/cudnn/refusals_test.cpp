@@ -140,7 +140,7 @@ TEST(CudnnRefuses, TensorsOfAConvolution) {
   expect_refused(false, [](Problem& p) { p.x.has_number = false; });
   expect_refused(false, [](Problem& p) { p.w.number = p.x.number; });
   expect_refused(false, [](Problem& p) { p.x.alignment = 2; });
-  expect_refused(false, [](Problem& p) { p.x.strides = {200, 1, 40, 8}; });  // channels last is not emulated
+  expect_refused(false, [](Problem& p) { p.x.strides = {200, 1, 40, 8}; });  // channels last beside rows
   expect_refused(false, [](Problem& p) { p.w.strides = {72, 9, 3, 2}; });
   expect_refused(false, [](Problem& p) { p.y.strides = {100, 25, 5}; });
   expect_refused(false, [](Problem& p) { p.w = {{4, 3, 3, 3}, {27, 9, 3, 1}, 2}; });  // 8 channels in groups of 3
@@ -163,6 +163,19 @@ TEST(CudnnRefuses, EpiloguesOfAConvolution) {
   expect_refused(true, [](Problem& p) { p.b = {{1, 1, 1, 5}, {5, 5, 5, 1}, 3}; });
   expect_refused(true, [](Problem& p) { p.z = {{1, 4, 5, 6}, {120, 30, 6, 1}, 4}; });
   expect_refused(true, [](Problem& p) { p.z.number = p.y.number; });
+  expect_refused(true, [](Problem& p) { p.z.strides = {100, 1, 20, 4}; });
+  expect_refused(true, [](Problem& p) { p.b.strides = {4, 1, 4, 4}; });
+}
+
+TEST(CudnnTakes, AConvolutionOfChannelsLast) {
+  Problem problem;
+  problem.bias = true;
+  problem.x.strides = {200, 1, 40, 8};
+  problem.w.strides = {72, 1, 24, 8};
+  problem.y.strides = problem.z.strides = {100, 1, 20, 4};
+  EXPECT_NE(problem.status(), CUDNN_STATUS_SUCCESS);
+  problem.b.strides = {4, 1, 4, 4};
+  EXPECT_EQ(problem.status(), CUDNN_STATUS_SUCCESS);
 }
 
 }  // namespace
