@@ -40,7 +40,7 @@ void print_result(tandem::telemetry::Fields what, const char* variant, const Mea
                   tandem::telemetry::Fields more = {});
 
 void run_ceilings(const Options& options, Ceilings& ceilings);                               // W0
-void run_training(const std::string& workload, const Options& options, Ceilings& ceilings);  // W1 to W3
+void run_training(const std::string& workload, const Options& options, Ceilings& ceilings);  // W1 to W3, W8
 void run_adam(const Options& options, Ceilings& ceilings);                                   // W4
 void run_cross_entropy(const Options& options, Ceilings& ceilings);                          // W5
 void run_passes(const Options& options, Ceilings& ceilings);                                 // W7

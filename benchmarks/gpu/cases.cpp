@@ -1,6 +1,7 @@
 #include "gpu/cases.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -33,18 +34,8 @@ Spec classifier(std::vector<std::int64_t> sizes, std::int64_t batch) {
           .lr = kRate};
 }
 
-}  // namespace
-
-std::string model_name(const Spec& spec) { return fmt::format("{}", fmt::join(spec.sizes, "-")); }
-
-std::vector<TrainCase> train_cases(const std::string& workload, bool smoke) {
-  if (workload == "W1") {
-    return {train("W1", smoke ? classifier({12, 16, 12, 10}, 4) : classifier({128, 256, 128, 10}, 16), DType::f32)};
-  }
-  if (workload == "W2") {
-    const Spec spec = smoke ? classifier({24, 16, 12, 10}, 8) : classifier({784, 512, 256, 10}, 128);
-    return {train("W2", spec, DType::f32), train("W2", spec, DType::f32, true), train("W2", spec, DType::bf16)};
-  }
+// W3
+std::vector<TrainCase> wide_cases(bool smoke) {
   std::vector<TrainCase> cases;
   for (const std::int64_t batch : {1024, 8192}) {
     const std::int64_t width = fewer(4096, smoke);
@@ -58,6 +49,46 @@ std::vector<TrainCase> train_cases(const std::string& workload, bool smoke) {
                           DType::bf16));
   }
   return cases;
+}
+
+// W8
+std::vector<TrainCase> net_cases(bool smoke) {
+  std::vector<TrainCase> cases;
+  const auto add = [&](const char* net, std::int64_t batch) {
+    Spec spec = classifier({}, smoke ? 2 : batch);
+    spec.net = net;
+    for (const auto& [dtype, tf32] : {std::pair{DType::f32, false}, {DType::f32, true}, {DType::bf16, false}}) {
+      for (const bool channels_last : {false, true}) {
+        cases.push_back(train("W8", spec, dtype, tf32));
+        cases.back().channels_last = channels_last;
+        cases.back().name += channels_last ? " channels-last" : "";
+      }
+    }
+  };
+  if (smoke) {
+    add("lenet", 2);
+    return cases;
+  }
+  add("resnet20", 128);
+  add("resnet18", 64);
+  return cases;
+}
+
+}  // namespace
+
+std::string model_name(const Spec& spec) {
+  return spec.net.empty() ? fmt::format("{}", fmt::join(spec.sizes, "-")) : spec.net;
+}
+
+std::vector<TrainCase> train_cases(const std::string& workload, bool smoke) {
+  if (workload == "W1") {
+    return {train("W1", smoke ? classifier({12, 16, 12, 10}, 4) : classifier({128, 256, 128, 10}, 16), DType::f32)};
+  }
+  if (workload == "W2") {
+    const Spec spec = smoke ? classifier({24, 16, 12, 10}, 8) : classifier({784, 512, 256, 10}, 128);
+    return {train("W2", spec, DType::f32), train("W2", spec, DType::f32, true), train("W2", spec, DType::bf16)};
+  }
+  return workload == "W8" ? net_cases(smoke) : wide_cases(smoke);
 }
 
 std::vector<AdamCase> adam_cases(bool smoke) {
@@ -132,7 +163,8 @@ Fields fields_of(const TrainCase& c) {
           {"batch", c.spec.batch},
           {"lr", c.spec.lr},
           {"dtype", text(c.dtype)},
-          {"tf32", c.tf32}};
+          {"tf32", c.tf32},
+          {"channels_last", c.channels_last}};
 }
 
 Fields fields_of(const AdamCase& c) {

@@ -13,13 +13,14 @@
 
 namespace bench::gpu {
 
-/// A case of whole training steps of a multi-layer perceptron.
+/// A case of whole training steps.
 struct TrainCase {
   std::string workload;
   std::string name;
   Spec spec;
   tandem::DType dtype;
-  bool tf32;  // f32 products may round their factors
+  bool tf32;                   // f32 products may round their factors
+  bool channels_last = false;  // images and what is computed from them
 };
 
 /// A case of Adam alone, on tensors of equal sizes.
@@ -51,7 +52,7 @@ struct HostCase {
   std::string op;  // add, relu, matmul, linear_grad (forward and backward)
 };
 
-/// Cases of W1, W2 or W3. `smoke` selects sizes that an emulated GPU can manage.
+/// Cases of W1, W2, W3 or W8. `smoke` selects sizes that an emulated GPU can manage.
 std::vector<TrainCase> train_cases(const std::string& workload, bool smoke);
 std::vector<AdamCase> adam_cases(bool smoke);                   // W4
 std::vector<CrossEntropyCase> cross_entropy_cases(bool smoke);  // W5
@@ -65,7 +66,7 @@ tandem::telemetry::Fields fields_of(const CrossEntropyCase& c);
 tandem::telemetry::Fields fields_of(const PassCase& c);
 tandem::telemetry::Fields fields_of(const HostCase& c);
 
-/// The layer sizes: "128-256-10".
+/// The layer sizes, "128-256-10", or the name of the net.
 std::string model_name(const Spec& spec);
 
 }  // namespace bench::gpu

@@ -67,7 +67,7 @@ namespace {
 
 constexpr int kNoGpu = 77;
 
-const std::vector<std::string> kWorkloads{"W0", "W1", "W2", "W3", "W4", "W5", "W7", "host"};
+const std::vector<std::string> kWorkloads{"W0", "W1", "W2", "W3", "W4", "W5", "W7", "W8", "host"};
 
 struct Arguments {
   Options options;
@@ -81,7 +81,7 @@ struct Arguments {
 
 void add_options(CLI::App& app, Arguments& arguments) {
   Options& options = arguments.options;
-  cli::add_value(app, "--workloads", "W1,W2,...", "Which of W0 W1 W2 W3 W4 W5 W7 host; default: all", "",
+  cli::add_value(app, "--workloads", "W1,W2,...", "Which of W0 W1 W2 W3 W4 W5 W7 W8 host; default: all", "",
                  [&arguments](const std::string& text) {
                    arguments.workloads.clear();
                    for (std::size_t at = 0; at <= text.size();) {

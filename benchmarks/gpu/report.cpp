@@ -48,6 +48,7 @@ const std::map<std::string, std::string> kTargets{
     {"W4", "95 % of the floor (67M); 10,000 tensors: 2 x fused"},
     {"W5", "50304 bf16: 90 % of the floor, 1.8 x compile, 8 x eager"},
     {"W7", "95 % of the floor"},
+    {"W8", "channels-last not slower than rows, and than PyTorch's best"},
     {"host", "1.5 us a training step (see host of W1)"},
 };
 

@@ -15,6 +15,9 @@ nn::Sequential make_model(const Problem& problem) {
   if (const Net* net = find_net(problem.spec.net)) {
     nn::Sequential model = net->make();
     model.load_state_dict(problem.state);
+    if (problem.x.dtype() != DType::f32) {
+      model.to(problem.x.dtype());
+    }
     return model;
   }
   nn::Sequential model;

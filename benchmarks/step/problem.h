@@ -28,7 +28,7 @@ struct Spec {
 };
 
 /// The numbers of a Spec: weights [out, in] and biases drawn like those of PyTorch's Linear, x [batch, in] normal, y
-/// class indices or normal [batch, out]. A net has a state dict in place of weights and biases.
+/// class indices or normal [batch, out]. A net has a state dict in place of weights and biases, and trains in x's type.
 struct Problem {
   Spec spec;
   tandem::Tensor x;

@@ -177,10 +177,10 @@ expect 0 bundle/run first 1 --out first
 calls "tests tandem W0 tandem W1 tandem W3 tandem W0 tandem W1 tandem W3"
 expect_files first "bench.json bench.md logs.tar.gz tests.md tests.xml"
 expect 1 bundle/run first 2 --out first2
-calls "$(printf 'tandem %s ' W5 W4 host W7 W2 W5 W4 host W7 W2 | sed 's/ $//')"
+calls "$(printf 'tandem %s ' W8 W5 W4 host W7 W2 W8 W5 W4 host W7 W2 | sed 's/ $//')"
 expect_files first2 "bench.json bench.md logs.tar.gz sanitize.md"
 expect 0 bundle/run first 3 --out first3
-calls "tandem W1 tandem W2 tandem W5 $(printf 'tandem %s pytorch %s ' W1 W1 W2 W2 W5 W5 | sed 's/ $//')"
+calls "tandem W8 tandem W1 tandem W2 tandem W5 $(printf 'tandem %s pytorch %s ' W8 W8 W1 W1 W2 W2 W5 W5 | sed 's/ $//')"
 expect_files first3 "bench.json bench.md logs.tar.gz profile.md"
 expect 2 bundle/run first
 

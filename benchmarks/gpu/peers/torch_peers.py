@@ -17,6 +17,9 @@ import numpy
 import torch
 import torch.nn.functional as F
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "peers"))  # a bundle has it here
+from pytorch_nets import NETS, make_net
+
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 BLOCKS, BLOCK_MS, WARM_UPS, WARM_UP_SECONDS, QUEUED = 20, 10, 50, 2, 20
 
@@ -93,7 +96,7 @@ def graphed(body):
     return graph.replay
 
 
-# ---- training steps: W1 to W3 ----
+# ---- training steps: W1 to W3, W8 ----
 
 class Training:
     VARIANTS = ["eager", "eager fused", "compile", "compile with Adam", "step graph", "compiled step graph"]
@@ -101,17 +104,14 @@ class Training:
     def __init__(self, case, device, variant):
         load = lambda name: torch.from_numpy(numpy.load(os.path.join(case["data"], name + ".npy"))).to(device)
         dtype = DTYPES[case["dtype"]]
-        sizes = [int(size) for size in case["model"].split("-")]
-        layers = []
-        for i, (inputs, outputs) in enumerate(zip(sizes, sizes[1:])):
-            layer = torch.nn.Linear(inputs, outputs, device=device, dtype=dtype)
-            with torch.no_grad():
-                layer.weight.copy_(load(f"weight_{i}"))
-                layer.bias.copy_(load(f"bias_{i}"))
-            layers += [layer] if i + 2 == len(sizes) else [layer, torch.nn.ReLU()]
-        self.model = torch.nn.Sequential(*layers)
-        self.loss_function = F.mse_loss if case["loss"] == "mse" else F.cross_entropy
         self.x, self.y = load("x").to(dtype), load("y")
+        if case["model"] in NETS:
+            layout = torch.channels_last if case["channels_last"] else torch.contiguous_format
+            self.model = make_net(case["model"], case["data"]).to(device, dtype).to(memory_format=layout)
+            self.x = self.x.to(memory_format=layout)
+        else:
+            self.model = self.perceptron(case, device, dtype, load)
+        self.loss_function = F.mse_loss if case["loss"] == "mse" else F.cross_entropy
         if self.y.is_floating_point():
             self.y = self.y.to(dtype)
         torch.set_float32_matmul_precision("high" if case["tf32"] else "highest")
@@ -135,6 +135,18 @@ class Training:
             step()
 
         self.body = body
+
+    @staticmethod
+    def perceptron(case, device, dtype, load):
+        sizes = [int(size) for size in case["model"].split("-")]
+        layers = []
+        for i, (inputs, outputs) in enumerate(zip(sizes, sizes[1:])):
+            layer = torch.nn.Linear(inputs, outputs, device=device, dtype=dtype)
+            with torch.no_grad():
+                layer.weight.copy_(load(f"weight_{i}"))
+                layer.bias.copy_(load(f"bias_{i}"))
+            layers += [layer] if i + 2 == len(sizes) else [layer, torch.nn.ReLU()]
+        return torch.nn.Sequential(*layers)
 
     def check(self, case, variant):
         """Returns the loss of the last of check_steps steps, and the function to time."""

@@ -39,7 +39,7 @@ has_torch() {
 }
 
 bench() {
-  local limit=120 rounds=2 workloads="W0 W1 W3 W5 W4 host W7 W2" alone='' smoke='' name round share turns began status=0
+  local limit=120 rounds=2 workloads="W0 W1 W3 W8 W5 W4 host W7 W2" alone='' smoke='' name round share turns began status=0
   read_options "out budget limit rounds workloads alone smoke" "$@"
   begin
   [[ -n $alone ]] || has_torch || alone=1
