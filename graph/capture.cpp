@@ -225,7 +225,7 @@ void StepRunner::Impl::finish(Capture& capture, Recording& recording, std::share
     stats.launches = capture.replay->launches();
     stats.arena_bytes = capture.replay->plan().bytes;
     stats.temporary_bytes = capture.replay->plan().requested;
-    stats.gpu_graph = capture.replay->is_gpu_graph();
+    stats.gpu_graphs = capture.replay->gpu_graphs();
     stats.fused_updates = capture.replay->fused_updates();
     stats.joined_launches = capture.replay->joined_launches();
     return;

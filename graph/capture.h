@@ -49,7 +49,7 @@ struct CaptureStats {
   std::size_t fused_updates = 0;    // weights whose gradient is part of their update, in the last capture
   std::size_t joined_launches = 0;  // element-wise launches that run together with the one before, a piece of their
                                     // elements at a time, in the last capture
-  bool gpu_graph = false;           // whether the last capture is a single GPU graph, replayed with one launch
+  std::size_t gpu_graphs = 0;       // GPU graphs that a replay of the last capture launches; 1: the whole step is one
   std::string last_reason = "";     // reason for the last recording: "first call", or the change that required it
 };
 

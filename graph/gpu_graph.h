@@ -5,7 +5,7 @@
 #include <tandem/core/device.h>
 #include <tandem/core/function_ref.h>
 
-// Internal: the launches of a step as one GPU graph. This header needs no CUDA header.
+// Internal: launches of a step as one GPU graph. This header needs no CUDA header.
 
 namespace tandem::inline v0::graph {
 

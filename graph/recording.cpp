@@ -254,19 +254,22 @@ void Recording::on_flag(const bool& flag) {
   }
 }
 
-void Recording::on_host_work(const char* name, std::function<void()> work) { add_work(name, 0, work, work); }
+void Recording::on_host_work(const char* name, std::uint64_t which, core::FunctionRef<void()> now,
+                             std::function<void()> again) {
+  add_work(name, which, now, std::move(again), false);
+}
 
 void Recording::on_placed_work(const char* name, std::uint64_t which, core::FunctionRef<void()> now,
                                std::function<void()> again) {
-  recorded_->has_placed_work = true;
   const core::ThreadState& state = core::thread_state();
-  add_work(name, which, now, [again = std::move(again), grad_enabled = state.grad_enabled, device = state.device] {
+  const auto as_now = [again = std::move(again), grad_enabled = state.grad_enabled, device = state.device] {
     core::ThreadState replayed = core::thread_state();
     replayed.grad_enabled = grad_enabled;
     replayed.device = device;
     const core::ThreadStateScope as_recorded(replayed);
     again();
-  });
+  };
+  add_work(name, which, now, as_now, true);
 }
 
 void Recording::begin_lane(std::size_t lane) {
@@ -311,7 +314,7 @@ void Recording::on_replay_failure(std::function<void(const std::exception&)> set
 }
 
 void Recording::add_work(const char* name, std::uint64_t which, core::FunctionRef<void()> now,
-                         std::function<void()> again) {
+                         std::function<void()> again, bool is_placed) {
   if (!own_thread()) [[unlikely]] {
     throw_foreign(fmt::format("'{}' was done", name));
   }
@@ -320,7 +323,7 @@ void Recording::add_work(const char* name, std::uint64_t which, core::FunctionRe
   {
     const std::lock_guard lock(mutex_);
     recorded_->ops.push_back(
-        {name, nullptr, state.device, recorded_->works.size() - 1, 0, recorded_->modules.keep(state.scope)});
+        {name, nullptr, state.device, recorded_->works.size() - 1, 0, recorded_->modules.keep(state.scope), is_placed});
     add({.kind = Event::Kind::work, .name = name, .number = which});
   }
   state.observer = outer_;

@@ -44,6 +44,7 @@ struct RecordedOp {
   std::size_t args;                 // offset in Recorded::args; for host work, index in Recorded::works
   std::size_t bytes;                // size of the arguments
   const core::ModuleScope* module;  // the calling module, for messages; null outside any module
+  bool is_placed = false;           // host work that reads or writes elements
 };
 
 /// A leaf that the step changes, or on whose having a gradient it depends.
@@ -89,7 +90,6 @@ struct Recorded {
   std::vector<RecordedLanes> lanes;  // in the order of the ops
   std::vector<std::byte> args;
   std::vector<std::function<void()>> works;
-  bool has_placed_work = false;
   std::vector<std::function<void(const std::exception&)>> on_failure;
   ModuleNames modules;
   std::vector<LeafState> leaves;
@@ -158,7 +158,8 @@ class Recording final : public kernels::LaunchObserver,
   void on_leaf(autograd::Leaf& leaf, bool forget) override;
   void on_flag(const bool& flag) override;
   void on_step_change() noexcept override { changed_ = true; }
-  void on_host_work(const char* name, std::function<void()> work) override;
+  void on_host_work(const char* name, std::uint64_t which, core::FunctionRef<void()> now,
+                    std::function<void()> again) override;
   void on_placed_work(const char* name, std::uint64_t which, core::FunctionRef<void()> now,
                       std::function<void()> again) override;
   void run_lanes(std::size_t lanes, core::FunctionRef<void(std::size_t)> body, detail::LaneFailure describe) override;
@@ -175,7 +176,8 @@ class Recording final : public kernels::LaunchObserver,
   bool own_thread() const noexcept { return std::this_thread::get_id() == thread_; }
   [[noreturn]] void throw_foreign(const std::string& what);
   void add(const Event& event);
-  void add_work(const char* name, std::uint64_t which, core::FunctionRef<void()> now, std::function<void()> again);
+  void add_work(const char* name, std::uint64_t which, core::FunctionRef<void()> now, std::function<void()> again,
+                bool is_placed);
   void close() noexcept;
   void on_free(const void* data, std::size_t index) noexcept;
   Live* live_at(std::uint64_t address);

@@ -95,22 +95,61 @@ Replay::Replay(std::unique_ptr<Recorded> recorded, std::shared_ptr<const Arena> 
     }
   }
 #if TANDEM_WITH_CUDA
-  if (fits_gpu_graph()) {
-    gpu_graph_ = GpuGraph::capture(device_, [&](GpuGraph::NoteWorks note) {
-      std::size_t works = 0;
-      kernels::Context& context = kernels::context_for(device_);
-      ModuleOfOp module;  // kernels keep the module's name for errors found during the graph's launches
-      for (std::size_t i = 0; i < ops_.size(); ++i) {
-        if (recorded_->ops[i].replay == nullptr) {
-          note(++works);
-        } else {
-          module.set(ops_[i].module);
-          ops_[i].run(context, ops_[i].args);
-        }
-      }
-    });
+  if (fits_gpu_graphs()) {
+    cut_up();
   }
 #endif
+}
+
+#if TANDEM_WITH_CUDA
+
+// Cuts the step before and after each piece of host work that has its place among the launches. Short parts between
+// two of these run launch by launch, because to launch a graph costs about as much as a few kernels.
+void Replay::cut_up() {
+  constexpr std::size_t kFewest = 4;
+  const auto is_placed = [&](std::size_t i) { return recorded_->ops[i].is_placed; };
+  std::size_t work = 0;
+  for (std::size_t first = 0; first < ops_.size();) {
+    Part part{.first = first, .end = first + 1, .first_work = work, .end_work = work, .graph = nullptr};
+    std::size_t launches = 0;
+    while (part.end < ops_.size() && !is_placed(first) && !is_placed(part.end)) {
+      ++part.end;
+    }
+    for (std::size_t i = first; i < part.end; ++i) {
+      (recorded_->ops[i].replay == nullptr ? part.end_work : launches) += 1;
+    }
+    const bool is_whole = first == 0 && part.end == ops_.size();
+    if (launches >= kFewest || (is_whole && !is_placed(first))) {
+      part.graph = capture(part.first, part.end);
+      first_graph_ = first_graph_ == nullptr ? part.graph.get() : first_graph_;
+    }
+    first = part.end;
+    work = part.end_work;
+    parts_.push_back(std::move(part));
+  }
+}
+
+std::unique_ptr<GpuGraph> Replay::capture(std::size_t first, std::size_t end) const {
+  return GpuGraph::capture(device_, [&](GpuGraph::NoteWorks note) {
+    std::size_t works = 0;
+    kernels::Context& context = kernels::context_for(device_);
+    ModuleOfOp module;  // kernels keep the module's name for errors found during the graph's launches
+    for (std::size_t i = first; i < end; ++i) {
+      if (recorded_->ops[i].replay == nullptr) {
+        note(++works);
+      } else {
+        module.set(ops_[i].module);
+        ops_[i].run(context, ops_[i].args);
+      }
+    }
+  });
+}
+
+#endif
+
+std::size_t Replay::gpu_graphs() const noexcept {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(parts_, [](const Part& part) { return part.graph != nullptr; }));
 }
 
 // Makes runs of element-wise launches, within a lane.
@@ -151,10 +190,10 @@ std::size_t Replay::fused_updates() const {
       recorded_->ops, [](const RecordedOp& op) { return is<kernels::MatmulSgd>(op) || is<kernels::MatmulAdam>(op); }));
 }
 
-// Whether the step launches on one GPU only, copies nothing to another device, and has no work for the host in between.
-bool Replay::fits_gpu_graph() const {
+// Whether the step launches on one GPU only, and copies nothing to another device.
+bool Replay::fits_gpu_graphs() const {
   const bool copies = std::any_of(recorded_->ops.begin(), recorded_->ops.end(), is<kernels::Transfer>);
-  return one_device_ && device_.type == DeviceType::cuda && !copies && !recorded_->has_placed_work;
+  return one_device_ && device_.type == DeviceType::cuda && !copies;
 }
 
 const char* Replay::stale() const {
@@ -209,8 +248,8 @@ void Replay::run_step() const {
   }
   if (kernels::LaunchObserver* observer = core::thread_state().observer; observer != nullptr) [[unlikely]] {
     run_observed(*observer);
-  } else if (gpu_graph_ != nullptr && gpu_graph_->on_current_stream()) {
-    run_gpu_graph();
+  } else if (first_graph_ != nullptr && first_graph_->on_current_stream()) {
+    run_parts();
   } else {
     run_ops();
   }
@@ -293,17 +332,27 @@ void Replay::run_lanes(const RecordedLanes& lanes) const {
   }
 }
 
+void Replay::run_parts() const {
+  for (const Part& part : parts_) {
+    if (part.graph != nullptr) {
+      run_gpu_graph(part);
+    } else {
+      run_range(part.first, part.end);
+    }
+  }
+}
+
 // The host work runs first. Its effect on launches in the middle is saved for each position.
-void Replay::run_gpu_graph() const {
-  gpu_graph_->note_works(0);
+void Replay::run_gpu_graph(const Part& part) const {
+  part.graph->note_works(0);
   kernels::Context& context = kernels::context_for(device_);
   ModuleOfOp module;
-  for (std::size_t i = 0; i < works_.size(); ++i) {
+  for (std::size_t i = part.first_work; i < part.end_work; ++i) {
     module.set(works_[i].module);
     works_[i].run(context, works_[i].args);
-    gpu_graph_->note_works(i + 1);
+    part.graph->note_works(i + 1 - part.first_work);
   }
-  gpu_graph_->launch();
+  part.graph->launch();
 }
 
 void Replay::run_observed(kernels::LaunchObserver& observer) const {

@@ -30,8 +30,8 @@ class Replay {
   std::size_t fused_updates() const;
   std::size_t joined_launches() const noexcept { return joined_; }
   const Plan& plan() const noexcept { return arena_->plan; }
-  /// Whether the whole step is a single GPU graph.
-  bool is_gpu_graph() const noexcept { return gpu_graph_ != nullptr; }
+  /// Number of GPU graphs that a run launches.
+  std::size_t gpu_graphs() const noexcept;
 
  private:
   struct Op {
@@ -40,6 +40,12 @@ class Replay {
     const core::ModuleScope* module;
     std::size_t launches = 1;  // of a run, which takes the place of so many ops
   };
+  /// Ops that follow each other, with the host work among them.
+  struct Part {
+    std::size_t first, end;
+    std::size_t first_work, end_work;  // in works_
+    std::unique_ptr<GpuGraph> graph;   // of all of them; null: they run one by one
+  };
   class DrawScope;
   void run_step() const;
   void fail(const std::exception& failure) const;
@@ -47,9 +53,12 @@ class Replay {
   void run_ops() const;
   void run_range(std::size_t first, std::size_t end) const;
   void run_lanes(const RecordedLanes& lanes) const;
-  void run_gpu_graph() const;
+  void run_parts() const;
+  void run_gpu_graph(const Part& part) const;
   void run_observed(kernels::LaunchObserver& observer) const;
-  bool fits_gpu_graph() const;
+  bool fits_gpu_graphs() const;
+  void cut_up();
+  std::unique_ptr<GpuGraph> capture(std::size_t first, std::size_t end) const;
   void note_streams() const;
   void join_pointwise();
 
@@ -63,8 +72,9 @@ class Replay {
   std::vector<core::Ref<detail::Storage>> changed_;
   Device device_;
   bool one_device_ = true;
-  bool on_own_stream_;  // whether a StreamScope was open at construction
-  std::unique_ptr<GpuGraph> gpu_graph_;
+  bool on_own_stream_;               // whether a StreamScope was open at construction
+  std::vector<Part> parts_;          // all ops, if the step fits GPU graphs
+  GpuGraph* first_graph_ = nullptr;  // all belong to one stream
 };
 
 }  // namespace tandem::inline v0::graph

@@ -44,12 +44,13 @@ class StepRecorder {
   virtual void on_flag(const bool& flag) = 0;
   /// The step itself has changed a setting that decides its operations.
   virtual void on_step_change() noexcept = 0;
-  /// Runs `work` now without recording it, and again in each replay.
-  virtual void on_host_work(const char* name, std::function<void()> work) = 0;
-  /// Like on_host_work() for work that reads or writes elements, and so has its place among the launches: a step with
-  /// such work is no single GPU graph. Runs `now` without recording it, and `again` in each replay, with the grad mode
-  /// and the device that this thread has now. A step repeats itself only if `which` is the same, too: it stands for all
-  /// that `again` does and that the name does not tell.
+  /// Host work that reads and writes no elements. Runs `now` without recording it, and `again` in each replay, where
+  /// launches of a GPU graph from before it may still be to come. A step repeats itself only if `which` is the same,
+  /// too: it stands for all that `again` does and that the name does not tell.
+  virtual void on_host_work(const char* name, std::uint64_t which, core::FunctionRef<void()> now,
+                            std::function<void()> again) = 0;
+  /// Like on_host_work() for work that reads or writes elements, and so has its place among the launches: no GPU graph
+  /// goes across it. `again` has the grad mode and the device that this thread has now.
   virtual void on_placed_work(const char* name, std::uint64_t which, core::FunctionRef<void()> now,
                               std::function<void()> again) = 0;
   /// Calls body(k) for each lane, one lane after another on this thread. A replay runs the lanes at the same time, so a
@@ -135,7 +136,7 @@ class Watched {
 template <class Work>
 void host_work(const char* name, const Work& work) {
   if (StepRecorder* recorder = step_recorder(); recorder != nullptr) [[unlikely]] {
-    recorder->on_host_work(name, work);
+    recorder->on_host_work(name, 0, work, work);
     return;
   }
   work();

@@ -145,7 +145,7 @@ void Reducer::before_forward() {
     check_parameters();
     check_can_be_captured();
   };
-  recorder->on_placed_work("DistributedDataParallel::forward", 0, check_replay, check_replay);
+  recorder->on_host_work("DistributedDataParallel::forward", 0, check_replay, check_replay);
 }
 
 void Reducer::check_can_be_captured() const {
@@ -266,8 +266,8 @@ void Reducer::on_pass_begin() {
   life_.watch();
   recorder->on_replay_failure([this](const std::exception& failure) { fail_replayed_pass(failure); });
   const bool synced = pass_->is_synced();
-  recorder->on_placed_work("DistributedDataParallel::begin", synced ? 1 : 0, begin,
-                           [this, synced] { begin_replayed_pass(synced); });
+  recorder->on_host_work("DistributedDataParallel::begin", synced ? 1 : 0, begin,
+                         [this, synced] { begin_replayed_pass(synced); });
 }
 
 bool Reducer::on_gradient(autograd::Leaf& leaf) {
@@ -282,18 +282,32 @@ bool Reducer::on_gradient(autograd::Leaf& leaf) {
         "and within ddp.no_sync() where gradients are to stay local [TDM-E614]",
         buckets_.members()[leaf.observed_as].name);
   }
-  bool synced = false;
-  const auto add = [&] { synced = pass_->on_gradient(leaf.observed_as); };
+  const std::size_t member = leaf.observed_as;
   if (tandem::detail::StepRecorder* recorder = tandem::detail::step_recorder(); recorder != nullptr) [[unlikely]] {
-    const std::size_t member = leaf.observed_as;
-    recorder->on_placed_work("DistributedDataParallel::gradient", member, add, [this, member] {
-      const std::lock_guard replay_lock(lock_);
-      pass_->on_gradient(member);
-    });
+    record_gradient(*recorder, member);
   } else {
-    add();
+    pass_->on_gradient(member);
+    pass_->send_ready();
   }
-  return synced;
+  return pass_->is_synced();
+}
+
+// Only a gradient that completes a bucket has its place among the launches.
+void Reducer::record_gradient(tandem::detail::StepRecorder& recorder, std::size_t member) {
+  recorder.on_host_work(
+      "DistributedDataParallel::gradient", member, [&] { pass_->on_gradient(member); },
+      [this, member] {
+        const std::lock_guard replay_lock(lock_);
+        pass_->on_gradient(member);
+      });
+  if (pass_->may_send()) {
+    recorder.on_placed_work(
+        "DistributedDataParallel::send", member, [&] { pass_->send_ready(); },
+        [this] {
+          const std::lock_guard replay_lock(lock_);
+          pass_->send_ready();
+        });
+  }
 }
 
 void Reducer::on_pass_end() {

@@ -116,6 +116,7 @@ class Reducer final : public autograd::LeafObserver,
   void look_at_steps();
   void note_facts();
   void check_can_be_captured() const;
+  void record_gradient(tandem::detail::StepRecorder& recorder, std::size_t member);
   void begin_replayed_pass(bool synced);
   void end_replay();
   void fail_replayed_pass(const std::exception& failure);

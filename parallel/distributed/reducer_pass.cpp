@@ -140,20 +140,26 @@ void ReducerPass::fill_absent(std::size_t member, bool counts) {
   schedule_.mark_ready(member);
 }
 
-// If several wrappers are in one pass, their buckets leave at its end: lanes of several devices reach the wrappers in
-// no fixed order.
-bool ReducerPass::on_gradient(std::size_t member) {
+void ReducerPass::on_gradient(std::size_t member) {
   reducer_->buckets_.note_arrival(member);
   if (uses_parts_) {
     reducer_->parts()->note_gradient(member);
   }
   if (synced_) {
     schedule_.mark_ready(member);
-    while (schedule_.next_may_leave() && reducer_->link_.open_passes().load(std::memory_order_relaxed) == 1) {
-      send(schedule_.take());
-    }
   }
-  return synced_;
+}
+
+// If several wrappers are in one pass, their buckets leave at its end: lanes of several devices reach the wrappers in
+// no fixed order.
+bool ReducerPass::may_send() const {
+  return synced_ && schedule_.next_may_leave() && reducer_->link_.open_passes().load(std::memory_order_relaxed) == 1;
+}
+
+void ReducerPass::send_ready() {
+  while (may_send()) {
+    send(schedule_.take());
+  }
 }
 
 void ReducerPass::send(std::size_t bucket) {

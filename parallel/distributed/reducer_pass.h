@@ -26,7 +26,8 @@ class Reducer;
 ///   begin()        All outputs are known, and with them the parameters that get no gradient. Without
 ///                  find_unused_parameters the pass fails here, before anything is sent. In a Join the ranks exchange
 ///                  their numbers of samples, which make the weights.
-///   on_gradient()  for each parameter, on the thread of its device. Buckets that are complete leave.
+///   on_gradient()  for each parameter, on the thread of its device. Then send_ready(): buckets that are complete
+///                  leave.
 ///   end()          Sends the remaining buckets, waits for all, then agrees on used parameters and sends buffers.
 ///   leaves_with_hooks(), run_post_hooks()   Users' hooks see the mean over the ranks.
 ///
@@ -47,7 +48,10 @@ class ReducerPass {
   void add_output(bool synced, std::int64_t samples);
   void begin();
   void follow();
-  bool on_gradient(std::size_t member);
+  void on_gradient(std::size_t member);
+  /// Whether send_ready() would send something.
+  bool may_send() const;
+  void send_ready();
   void end();
   std::vector<autograd::Leaf*> leaves_with_hooks() const;
   void run_post_hooks(const std::vector<autograd::Leaf*>& leaves) const;

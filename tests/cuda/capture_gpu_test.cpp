@@ -99,10 +99,10 @@ Result train(const Make& make, bool captured) {
   return result;
 }
 
-void expect_eager(const Make& make, bool gpu_graph = true) {
+void expect_eager(const Make& make, std::size_t gpu_graphs = 1) {
   const Result eager = train(make, false);
   const Result captured = train(make, true);
-  EXPECT_EQ(captured.stats.gpu_graph, gpu_graph);
+  EXPECT_EQ(captured.stats.gpu_graphs, gpu_graphs);
   EXPECT_GT(captured.stats.replayed, 2u) << captured.stats.last_reason;
   ASSERT_EQ(captured.tensors.size(), eager.tensors.size());
   for (std::size_t i = 0; i < eager.tensors.size(); ++i) {
@@ -236,7 +236,7 @@ TEST(CudaCapture, ReplaysOnOtherThreads) {
   double expected = 0;
   for (int i = 0; i < 4; ++i)
     EXPECT_EQ(counter(i), expected += 6000.0 * i);
-  ASSERT_TRUE(counter.step.stats().gpu_graph);
+  ASSERT_EQ(counter.step.stats().gpu_graphs, 1u);
   for (int i = 0; i < 3; ++i) {
     std::thread([&] { EXPECT_EQ(counter(i), expected += 6000.0 * i); }).join();
   }
@@ -252,7 +252,7 @@ TEST(CudaCapture, ReplaysWhenItsThreadIsGone) {
     for (int i = 0; i < 4; ++i)
       (*counter)(1);
   }).join();
-  ASSERT_TRUE(counter->step.stats().gpu_graph);
+  ASSERT_EQ(counter->step.stats().gpu_graphs, 1u);
   cuda::empty_cache();
   filled(1 << 20, 9).sum().item();
   EXPECT_EQ((*counter)(1), 5 * 6000);
@@ -273,7 +273,7 @@ TEST(CudaCapture, ReplaysOnOtherStreams) {
     };
     for (int i = 0; i < 4; ++i)
       call(made_aside);
-    ASSERT_TRUE(counter.step.stats().gpu_graph);
+    ASSERT_EQ(counter.step.stats().gpu_graphs, 1u);
     for (const bool aside : {false, true, true, false, true})
       call(aside);
     EXPECT_GE(counter.step.stats().replayed, 6u);
@@ -296,7 +296,7 @@ TEST(CudaCapture, MemoryOfAStepOutlivesItsLastReplay) {
       const Tensor x = filled(5000, 1);
       for (int i = 0; i < 4; ++i)
         step(x);
-      ASSERT_TRUE(step.stats().gpu_graph);
+      ASSERT_EQ(step.stats().gpu_graphs, 1u);
       side.wait_stream(cuda::default_stream());
       const cuda::StreamScope scope(side);
       result = step(x);
@@ -330,7 +330,7 @@ TEST(CudaCapture, OtherThreadsGoOn) {
         double expected = 0;
         for (int i = 0; i < 6; ++i)
           EXPECT_EQ(counter(t), expected += 6000.0 * t);
-        EXPECT_TRUE(counter.step.stats().gpu_graph);
+        EXPECT_EQ(counter.step.stats().gpu_graphs, 1u);
       }
     });
   }
@@ -364,7 +364,7 @@ TEST(CudaCapture, OtherThreadsWaitForTheGpu) {
     for (int i = 0; i < 3; ++i)
       EXPECT_NO_THROW(step(filled(4, 1)));
     EXPECT_TRUE(all_are(total, 3000));
-    EXPECT_TRUE(step.stats().gpu_graph);
+    EXPECT_EQ(step.stats().gpu_graphs, 1u);
   }
   done = true;
   for (std::thread& thread : threads)
@@ -380,7 +380,7 @@ TEST(CudaCapture, OnTheSecondGpu) {
   });
   for (int i = 0; i < 5; ++i)
     EXPECT_EQ(step(ones({300}, {.device = "cuda:1"})).item(), 300 * (i + 1));
-  EXPECT_TRUE(step.stats().gpu_graph);
+  EXPECT_EQ(step.stats().gpu_graphs, 1u);
 }
 
 TEST(CudaCapture, StepsOnTwoGpusAreReplayedWithoutAGraph) {
@@ -392,7 +392,7 @@ TEST(CudaCapture, StepsOnTwoGpusAreReplayedWithoutAGraph) {
   });
   for (int i = 0; i < 6; ++i)
     EXPECT_EQ(step(ones({300}, {.device = "cuda:0"})).item(), 600 * (i + 1));
-  EXPECT_FALSE(step.stats().gpu_graph);
+  EXPECT_EQ(step.stats().gpu_graphs, 0u);
   EXPECT_GE(step.stats().replayed, 3u);
 }
 
@@ -404,7 +404,7 @@ TEST(CudaCapture, FaultsInAReplayAreThrown) {
   const double expected = step(good).item();
   for (int i = 0; i < 4; ++i)
     EXPECT_EQ(step(good).item(), expected);
-  ASSERT_TRUE(step.stats().gpu_graph);
+  ASSERT_EQ(step.stats().gpu_graphs, 1u);
   EXPECT_NE(message_of<ValueError>([&] {
               step(tensor<std::int64_t>({0, 5}, {.device = "cuda:0"})).item();
             }).find("embedding: index 5 at position 1 is outside [0, 5)"),
@@ -437,7 +437,7 @@ TEST(CudaCapture, FaultsInAReplayNameTheModule) {
     auto step = graph::capture([&](const Tensor& x) { return maybe_copied(model(x)); });
     expect(step, tensor<std::int64_t>({0, 4}), tensor<std::int64_t>({0, 5}),
            "Embedding 'words': index 5 at position 1 is outside [0, 5)");
-    EXPECT_EQ(step.stats().gpu_graph, !elsewhere);
+    EXPECT_EQ(step.stats().gpu_graphs, elsewhere ? 0u : 1u);
     auto loss = graph::capture([&](const Tensor& x) { return maybe_copied(model.loss(x, x.detach() * 0)); });
     expect(loss, filled(4, 0.5), filled(4, -1), "BCELoss 'loss': binary_cross_entropy: element 0 of the input is -1");
     auto bare = graph::capture([&](const Tensor& x) { return maybe_copied(embedding(x, model.words.weight).sum()); });
@@ -493,7 +493,7 @@ TEST(CudaCapture, GoesOnWhileAnotherThreadWaitsForTheGpu) {
     std::this_thread::yield();
   for (int i = 0; i < 3; ++i)
     step(one);
-  EXPECT_TRUE(step.stats().gpu_graph);
+  EXPECT_EQ(step.stats().gpu_graphs, 1u);
   EXPECT_FALSE(waited);
   gate.open = true;
   waits.join();
@@ -528,7 +528,7 @@ TEST(CudaCapture, OptimizersWithManyGroups) {
     }
     for (int i = 0; i < 4; ++i)
       step();
-    EXPECT_TRUE(step.stats().gpu_graph);
+    EXPECT_EQ(step.stats().gpu_graphs, 1u);
     for (int i = 0; i < count; ++i)
       EXPECT_EQ(weights[static_cast<std::size_t>(i)].item(), -4 * (i + 1)) << i << " of " << count;
   }

@@ -91,6 +91,48 @@ TEST_F(NcclGroups, TensorsOfACpuAndMessagesGoByTheBase) {
   });
 }
 
+// A captured step is GPU graphs, between which the host starts the reductions and waits for them.
+TEST_F(NcclGroups, CapturedStepsAreGraphsBetweenTheReductions) {
+  TANDEM_NEEDS_GPUS(2);
+  const core::DeviceScope on_gpus("cuda:0");
+  const auto train = [](bool captures) {
+    std::vector<Tensor> trained(2);
+    test::as_ranks_of(test::Carrier::nccl, 2, [&](ProcessGroup& group) {
+      Generator generator(static_cast<std::uint64_t>(group.rank()));
+      const GeneratorScope draws(generator);
+      nn::Sequential model(nn::Linear(32, 64), nn::Tanh(), nn::Linear(64, 64), nn::Tanh(), nn::Linear(64, 64),
+                           nn::Tanh(), nn::Linear(64, 4));
+      DistributedDataParallel ddp(model, {.process_group = &group, .bucket_cap_mb = 0.02});
+      optim::Adam adam(model.parameters(), {.lr = 0.01});
+      const auto step = [&](const Tensor& x) {
+        adam.zero_grad();
+        Tensor loss = (ddp(x) * ddp(x * 0.5)).mean();
+        loss.backward();
+        adam.step();
+        return loss;
+      };
+      auto replay = graph::capture(step);
+      for (int i = 0; i < 8; ++i) {
+        const Tensor x = randn({8, 32});
+        captures ? replay(x) : step(x);
+      }
+      if (captures) {
+        EXPECT_GE(replay.stats().replayed, 5u);
+        EXPECT_GE(replay.stats().gpu_graphs, 2u);
+        EXPECT_LT(replay.stats().gpu_graphs, 8u);
+      }
+      std::vector<Tensor> flat;
+      for (const Tensor& parameter : model.parameters()) {
+        flat.push_back(parameter.detach().flatten());
+      }
+      trained[static_cast<std::size_t>(group.rank())] = cat(flat).to("cpu");
+    });
+    EXPECT_TRUE(test::same_bits(trained[0], trained[1]));
+    return trained[0];
+  };
+  EXPECT_TRUE(test::same_bits(train(true), train(false)));
+}
+
 // The ranks look at their first steps after 256 passes; how long NCCL takes, the host does not know.
 TEST_F(NcclGroups, TellEachOtherOfStepsInTheTimeOfTheirGpus) {
   TANDEM_NEEDS_GPUS(2);

@@ -153,7 +153,7 @@ TEST_F(CudaFullGpu, CachedMemoryIsUsedForAGraph) {
   for (int i = 0; i < 4; ++i) {
     EXPECT_TRUE(all_are(step(x), 2));
   }
-  EXPECT_TRUE(step.stats().gpu_graph);
+  EXPECT_EQ(step.stats().gpu_graphs, 1u);
 }
 
 TEST_F(CudaFullGpu, CachedMemoryIsUsedForALibrary) {

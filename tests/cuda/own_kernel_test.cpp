@@ -82,7 +82,7 @@ TEST(OwnGpuKernel, IsAPartOfTheGraphOfACapturedStep) {
   for (int i = 0; i < kSteps; ++i) {
     EXPECT_EQ(step().to_vector<float>(), expected[static_cast<std::size_t>(i)]) << "step " << i;
   }
-  EXPECT_TRUE(step.stats().gpu_graph);
+  EXPECT_EQ(step.stats().gpu_graphs, 1u);
 }
 
 TEST(OwnGpuKernel, WithoutAHalfForGpusIsRefusedByName) {
