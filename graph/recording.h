@@ -44,7 +44,7 @@ struct RecordedOp {
   std::size_t args;                 // offset in Recorded::args; for host work, index in Recorded::works
   std::size_t bytes;                // size of the arguments
   const core::ModuleScope* module;  // the calling module, for messages; null outside any module
-  bool is_placed = false;           // host work that reads or writes elements
+  bool is_placed = false;           // host work that has its place among the launches
 };
 
 /// A leaf that the step changes, or on whose having a gradient it depends.

@@ -104,7 +104,8 @@ Replay::Replay(std::unique_ptr<Recorded> recorded, std::shared_ptr<const Arena> 
 #if TANDEM_WITH_CUDA
 
 // Cuts the step before and after each piece of host work that has its place among the launches. Short parts between
-// two of these run launch by launch, because to launch a graph costs about as much as a few kernels.
+// two of these run launch by launch, because to launch a graph costs about as much as a few kernels. So do parts with
+// more states than a graph has room for; a step without such work is refused then.
 void Replay::cut_up() {
   constexpr std::size_t kFewest = 4;
   const auto is_placed = [&](std::size_t i) { return recorded_->ops[i].is_placed; };
@@ -119,9 +120,15 @@ void Replay::cut_up() {
       (recorded_->ops[i].replay == nullptr ? part.end_work : launches) += 1;
     }
     const bool is_whole = first == 0 && part.end == ops_.size();
-    if (launches >= kFewest || (is_whole && !is_placed(first))) {
-      part.graph = capture(part.first, part.end);
-      first_graph_ = first_graph_ == nullptr ? part.graph.get() : first_graph_;
+    try {
+      if (launches >= kFewest || (is_whole && !is_placed(first))) {
+        part.graph = capture(part.first, part.end);
+        first_graph_ = first_graph_ == nullptr ? part.graph.get() : first_graph_;
+      }
+    } catch (const CaptureError&) {
+      if (is_whole) {
+        throw;
+      }
     }
     first = part.end;
     work = part.end_work;

@@ -44,7 +44,7 @@ class StepRecorder {
   virtual void on_flag(const bool& flag) = 0;
   /// The step itself has changed a setting that decides its operations.
   virtual void on_step_change() noexcept = 0;
-  /// Host work that reads and writes no elements. Runs `now` without recording it, and `again` in each replay, where
+  /// Host work that uses no elements on a GPU. Runs `now` without recording it, and `again` in each replay, where
   /// launches of a GPU graph from before it may still be to come. A step repeats itself only if `which` is the same,
   /// too: it stands for all that `again` does and that the name does not tell.
   virtual void on_host_work(const char* name, std::uint64_t which, core::FunctionRef<void()> now,

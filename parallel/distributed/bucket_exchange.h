@@ -24,6 +24,8 @@ class BucketSchedule {
   explicit BucketSchedule(const Buckets& buckets);
 
   bool is_ready(std::size_t member) const { return ready_[member]; }
+  /// Whether all members of this member's bucket are ready.
+  bool is_complete(std::size_t member) const { return waiting_[(*members_)[member].bucket] == 0; }
   /// A second time for a member does nothing.
   void mark_ready(std::size_t member);
   bool next_may_leave() const { return !only_last_is_left() && waiting_[left_] == 0; }

@@ -292,7 +292,8 @@ bool Reducer::on_gradient(autograd::Leaf& leaf) {
   return pass_->is_synced();
 }
 
-// Only a gradient that completes a bucket has its place among the launches.
+// Only a gradient that completes a bucket has its place among the launches. Lanes of several devices complete buckets
+// in any order, so each of these sends what may leave then.
 void Reducer::record_gradient(tandem::detail::StepRecorder& recorder, std::size_t member) {
   recorder.on_host_work(
       "DistributedDataParallel::gradient", member, [&] { pass_->on_gradient(member); },
@@ -300,7 +301,7 @@ void Reducer::record_gradient(tandem::detail::StepRecorder& recorder, std::size_
         const std::lock_guard replay_lock(lock_);
         pass_->on_gradient(member);
       });
-  if (pass_->may_send()) {
+  if (pass_->completes_bucket(member)) {
     recorder.on_placed_work(
         "DistributedDataParallel::send", member, [&] { pass_->send_ready(); },
         [this] {

@@ -152,14 +152,14 @@ void ReducerPass::on_gradient(std::size_t member) {
 
 // If several wrappers are in one pass, their buckets leave at its end: lanes of several devices reach the wrappers in
 // no fixed order.
-bool ReducerPass::may_send() const {
-  return synced_ && schedule_.next_may_leave() && reducer_->link_.open_passes().load(std::memory_order_relaxed) == 1;
-}
-
 void ReducerPass::send_ready() {
-  while (may_send()) {
+  while (synced_ && schedule_.next_may_leave() && reducer_->link_.open_passes().load(std::memory_order_relaxed) == 1) {
     send(schedule_.take());
   }
+}
+
+bool ReducerPass::completes_bucket(std::size_t member) const {
+  return synced_ && reducer_->exchange_.may_change_bytes() && schedule_.is_complete(member);
 }
 
 void ReducerPass::send(std::size_t bucket) {

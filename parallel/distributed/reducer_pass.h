@@ -49,9 +49,9 @@ class ReducerPass {
   void begin();
   void follow();
   void on_gradient(std::size_t member);
-  /// Whether send_ready() would send something.
-  bool may_send() const;
   void send_ready();
+  /// Whether this gradient was the last one of a bucket that is sent to other ranks, or to a hook.
+  bool completes_bucket(std::size_t member) const;
   void end();
   std::vector<autograd::Leaf*> leaves_with_hooks() const;
   void run_post_hooks(const std::vector<autograd::Leaf*>& leaves) const;

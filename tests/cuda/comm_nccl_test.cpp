@@ -118,8 +118,9 @@ TEST_F(NcclGroups, CapturedStepsAreGraphsBetweenTheReductions) {
       }
       if (captures) {
         EXPECT_GE(replay.stats().replayed, 5u);
-        EXPECT_GE(replay.stats().gpu_graphs, 2u);
-        EXPECT_LT(replay.stats().gpu_graphs, 8u);
+        // Up to the end of the first bucket, and of the second. Each other gradient would leave fewer than four
+        // launches.
+        EXPECT_EQ(replay.stats().gpu_graphs, 2u);
       }
       std::vector<Tensor> flat;
       for (const Tensor& parameter : model.parameters()) {
