@@ -437,7 +437,7 @@ Trained train(DType dtype, Step kind, MemoryFormat format) {
   return trained;
 }
 
-// Of two convolutions: the weight, and its gradient.
+// Each of two convolutions converts its weight, and the gradient of that.
 #if __has_include("emulated_gpu.h")
 constexpr std::size_t kConversions = 4;
 #else
