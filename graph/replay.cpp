@@ -218,6 +218,7 @@ const char* Replay::stale() const {
 }
 
 void Replay::run() const {
+  bump_versions();  // first, as host work of the step compares versions with those after it
   try {
     run_step();
   } catch (const std::exception& failure) {
@@ -239,7 +240,6 @@ void Replay::fail(const std::exception& failure) const {
       state.leaf->set_fresh(false);
     }
   }
-  bump_versions();
 }
 
 void Replay::bump_versions() const {
@@ -270,7 +270,6 @@ void Replay::run_step() const {
       state.leaf->keep_only_part();
     }
   }
-  bump_versions();
 }
 
 // Records this thread's streams for the GPU memory that they are about to use.

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <type_traits>
 
 #include <tandem/core/dispatch.h>
@@ -10,6 +11,60 @@
 
 namespace tandem::inline v0::kernels {
 
+namespace {
+
+constexpr std::int64_t kPowers = 256;  // that are computed at a time
+
+// powers[i] = values[i]^exponent, as products. Changes the values.
+void whole_powers(double (&values)[kPowers], unsigned exponent, double (&powers)[kPowers]) {
+  std::fill_n(powers, kPowers, 1.0);
+  while (true) {
+    if (exponent % 2 == 1) {
+      for (std::int64_t i = 0; i < kPowers; ++i) {
+        powers[i] *= values[i];
+      }
+    }
+    exponent /= 2;
+    if (exponent == 0) {
+      return;
+    }
+    for (double& value : values) {
+      value *= value;
+    }
+  }
+}
+
+template <class T>
+double sum_of_powers(const T* values, std::int64_t count, double power) {
+  constexpr double kMostProducts = 64;
+  const bool is_whole = power >= 1 && power <= kMostProducts && power == std::floor(power);
+  constexpr int kLanes = 8;
+  double lanes[kLanes] = {};
+  double magnitudes[kPowers] = {};
+  double powers[kPowers] = {};
+  for (std::int64_t first = 0; first < count; first += kPowers) {
+    const std::int64_t here = std::min(kPowers, count - first);
+    for (std::int64_t i = 0; i < here; ++i) {
+      magnitudes[i] = std::abs(static_cast<double>(values[first + i]));
+    }
+    std::fill(magnitudes + here, magnitudes + kPowers, 0.0);
+    if (is_whole) {
+      whole_powers(magnitudes, static_cast<unsigned>(power), powers);
+    } else {
+      std::transform(magnitudes, magnitudes + here, powers, [power](double value) { return std::pow(value, power); });
+      std::fill(powers + here, powers + kPowers, 0.0);
+    }
+    for (std::int64_t i = 0; i < kPowers; i += kLanes) {
+      for (int lane = 0; lane < kLanes; ++lane) {
+        lanes[lane] += powers[i + lane];
+      }
+    }
+  }
+  return std::accumulate(lanes, lanes + kLanes, 0.0);
+}
+
+}  // namespace
+
 void run(OnCpu, Context& context, const SquaredNorm& kernel) {
   core::dispatch_floating(kernel.dtype, "clip_grad_norm_", [&]<class T>() {
     const T* values = static_cast<const T*>(kernel.values);
@@ -17,6 +72,13 @@ void run(OnCpu, Context& context, const SquaredNorm& kernel) {
     const auto part = [&](std::int64_t begin, std::int64_t end) {
       if constexpr (std::is_same_v<T, float>) {
         return TANDEM_BY_ISA(sum_of_squares)(values + begin, end - begin);
+      }
+      if constexpr (cpu::kPiecesPay<T>) {
+        double total = 0;
+        cpu::for_each_piece(values + begin, end - begin, [&](const float* floats, std::int64_t, std::int64_t count) {
+          total += TANDEM_BY_ISA(sum_of_squares)(floats, count);
+        });
+        return total;
       }
       constexpr int kLanes = 8;
       double lanes[kLanes] = {};
@@ -51,12 +113,14 @@ void run(OnCpu, Context& context, const PowerNorm& kernel) {
                                                                                                  end - begin);
         }
       }
-      double total = 0;
-      for (std::int64_t i = begin; i < end; ++i) {
-        const double value = std::abs(static_cast<double>(values[i]));
-        total = join(total, largest || kernel.power == 1 ? value : std::pow(value, kernel.power));
+      if (!largest) {
+        return sum_of_powers(values + begin, end - begin, kernel.power);
       }
-      return total;
+      double most = 0;
+      for (std::int64_t i = begin; i < end; ++i) {
+        most = join(most, std::abs(static_cast<double>(values[i])));
+      }
+      return most;
     };
     *kernel.total = cpu::join_chunks(context.scratch, kernel.count, cpu::kElementChunk, before, part, join);
   });

@@ -5,7 +5,7 @@
 
 #include <tandem/core/dispatch.h>
 #include <tandem/kernels/combine.h>
-#include <tandem/kernels/cpu/flat_rows.h>
+#include <tandem/kernels/cpu/half_rows.h>
 
 namespace tandem::inline v0::kernels {
 
@@ -36,10 +36,22 @@ void combine_block(const Combine& kernel, std::int64_t first, std::int64_t count
       return copy_to_others();
     }
   }
+  using Values = std::conditional_t<cpu::kPiecesPay<T>, C, T>;
+  Values wide[2][cpu::kPiecesPay<T> ? kCombineBlock : 1];
+  // The block of array k, widened to `to` if that pays.
+  const auto values_of = [&](int k, [[maybe_unused]] Values* to) -> const Values* {
+    const T* values = static_cast<const T*>(kernel.in[k]) + first;
+    if constexpr (cpu::kPiecesPay<T>) {
+      cpu::widen(to, values, count);
+      return to;
+    } else {
+      return values;
+    }
+  };
   C sums[kCombineBlock];
-  const T* lowest = static_cast<const T*>(kernel.in[0]) + first;
+  const Values* lowest = values_of(0, wide[0]);
   if (kernel.ins > 1) {
-    const T* values = static_cast<const T*>(kernel.in[1]) + first;
+    const Values* values = values_of(1, wide[1]);
     for (std::int64_t i = 0; i < count; ++i) {
       sums[i] = formula::combined<kOp>(static_cast<C>(lowest[i]), static_cast<C>(values[i]));
     }
@@ -49,7 +61,7 @@ void combine_block(const Combine& kernel, std::int64_t first, std::int64_t count
     }
   }
   for (int k = 2; k < kernel.ins; ++k) {
-    const T* values = static_cast<const T*>(kernel.in[k]) + first;
+    const Values* values = values_of(k, wide[1]);
     for (std::int64_t i = 0; i < count; ++i) {
       sums[i] = formula::combined<kOp>(sums[i], static_cast<C>(values[i]));
     }
@@ -60,8 +72,12 @@ void combine_block(const Combine& kernel, std::int64_t first, std::int64_t count
       sums[i] /= divisor;
     }
   }
-  for (std::int64_t i = 0; i < count; ++i) {
-    result[i] = static_cast<T>(sums[i]);
+  if constexpr (cpu::kPiecesPay<T>) {
+    cpu::narrow(result, sums, count);
+  } else {
+    for (std::int64_t i = 0; i < count; ++i) {
+      result[i] = static_cast<T>(sums[i]);
+    }
   }
   copy_to_others();
 }

@@ -3,7 +3,7 @@
 
 #include <tandem/core/dispatch.h>
 #include <tandem/kernels/compare.h>
-#include <tandem/kernels/cpu/flat_rows.h>
+#include <tandem/kernels/cpu/half_rows.h>
 #include <tandem/kernels/cpu/loops.h>
 
 namespace tandem::inline v0::kernels {
@@ -33,6 +33,16 @@ template <CompareOp op, class T>
 void compare_row(bool* out, const void* a_data, const void* b_data, const Row& row) {
   const T* a = static_cast<const T*>(a_data);
   const T* b = static_cast<const T*>(b_data);
+  if constexpr (cpu::kPiecesPay<T>) {
+    if (row.a_stride == 1 && row.b_stride == 1 && row.count >= cpu::kHalfLeast) {
+      float wide[cpu::kHalfPiece];
+      return cpu::for_each_piece(a, row.count, [&](const float* floats, std::int64_t first, std::int64_t count) {
+        cpu::widen(wide, b + first, count);
+        compare_row<op, float>(out + first * row.out_stride, floats, wide,
+                               {.out_stride = row.out_stride, .a_stride = 1, .b_stride = 1, .count = count});
+      });
+    }
+  }
   for (std::int64_t i = 0; i < row.count; ++i) {
     out[i * row.out_stride] = holds<op, ComputeType<T>>(a[i * row.a_stride], b[i * row.b_stride]);
   }

@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include <tandem/core/dispatch.h>
-#include <tandem/kernels/cpu/flat_rows.h>
+#include <tandem/kernels/cpu/half_rows.h>
 #include <tandem/kernels/cpu/loops.h>
 #include <tandem/kernels/math.h>
 
@@ -25,6 +25,11 @@ void copy_row(void* out, const void* in, std::int64_t out_stride, std::int64_t i
         return TANDEM_BY_ISA(add_f32)(to, from, count);
       }
     }
+    if constexpr (is_16_bit<Out> && std::is_same_v<In, Out>) {
+      if (in_stride == 1 && out_stride == 1) {
+        return cpu::add_rounded(to, from, count);
+      }
+    }
     if constexpr (!std::is_same_v<Out, bool>) {
       for (std::int64_t i = 0; i < count; ++i) {
         to[i * out_stride] = wrapping_add(to[i * out_stride], convert<Out>(from[i * in_stride]));
@@ -33,14 +38,10 @@ void copy_row(void* out, const void* in, std::int64_t out_stride, std::int64_t i
   } else if (in_stride == 1 && out_stride == 1) {
     if constexpr (std::is_same_v<In, Out>) {
       std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(Out));
-    } else if constexpr (std::is_same_v<In, float> && std::is_same_v<Out, BFloat16>) {
-      TANDEM_BY_ISA(narrow_bf16)(to, from, count);
-    } else if constexpr (std::is_same_v<In, float> && std::is_same_v<Out, Float16>) {
-      TANDEM_BY_ISA(narrow_f16)(to, from, count);
-    } else if constexpr (std::is_same_v<In, BFloat16> && std::is_same_v<Out, float>) {
-      TANDEM_BY_ISA(widen_bf16)(to, from, count);
-    } else if constexpr (std::is_same_v<In, Float16> && std::is_same_v<Out, float>) {
-      TANDEM_BY_ISA(widen_f16)(to, from, count);
+    } else if constexpr (std::is_same_v<In, float> && is_16_bit<Out>) {
+      cpu::narrow(to, from, count);
+    } else if constexpr (is_16_bit<In> && std::is_same_v<Out, float>) {
+      cpu::widen(to, from, count);
     } else {
       for (std::int64_t i = 0; i < count; ++i) {
         to[i] = convert<Out>(from[i]);

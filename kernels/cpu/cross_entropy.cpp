@@ -4,6 +4,7 @@
 
 #include <tandem/core/dispatch.h>
 #include <tandem/core/thread_pool.h>
+#include <tandem/kernels/cpu/half_rows.h>
 #include <tandem/kernels/cpu/loops.h>
 #include <tandem/kernels/cpu/loss_sum.h>
 #include <tandem/kernels/cpu/softmax_rows.h>
@@ -32,14 +33,8 @@ template <class T>
   return {highest, static_cast<T>(std::log(sum))};
 }
 
-template <class T>
-void widen(const T* in, std::int64_t count, float* out) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    out[i] = in[i];
-  }
-}
-
-// Computes the normalizers of rows [begin, end). Rows of 16-bit elements go through the f32 function.
+// Computes the normalizers of rows [begin, end). Rows of 16-bit elements go through the f32 function, several at a time
+// if they are short.
 template <class T, class C = ComputeType<T>>
 void normalize(Device device, const T* logits, std::int64_t classes, std::int64_t begin, std::int64_t end,
                Normalizer<C>* normalizer) {
@@ -48,10 +43,12 @@ void normalize(Device device, const T* logits, std::int64_t classes, std::int64_
   } else if constexpr (std::is_same_v<C, float>) {
     ScratchArena& scratch = context_for(device).scratch;
     const ScratchScope scope(scratch);
-    auto* x = scratch.allocate_array<float>(static_cast<std::size_t>(classes));
-    for (std::int64_t row = begin; row < end; ++row) {
-      widen(logits + row * classes, classes, x);
-      TANDEM_BY_ISA(normalize_rows)(x, 1, classes, normalizer + row);
+    const std::int64_t most = 1 + cpu::kHalfPiece / classes;
+    auto* x = scratch.allocate_array<float>(static_cast<std::size_t>(most * classes));
+    for (std::int64_t row = begin; row < end; row += most) {
+      const std::int64_t rows = std::min(most, end - row);
+      cpu::widen(x, logits + row * classes, rows * classes);
+      TANDEM_BY_ISA(normalize_rows)(x, rows, classes, normalizer + row);
     }
   } else {
     for (std::int64_t row = begin; row < end; ++row) {
@@ -104,9 +101,12 @@ void gradient_of_row(Device device, const ClassShares<T>& target, std::int64_t r
     const ScratchScope scope(scratch);
     auto* wide = scratch.allocate_array<float>(static_cast<std::size_t>(classes));
     auto* result = scratch.allocate_array<float>(static_cast<std::size_t>(classes));
-    widen(x, classes, wide);
-    vector_gradient(target, row, wide, classes, by, g, result, Accumulate::no);
-    write_row(out, classes, accumulate, [&](std::int64_t c) { return result[c]; });
+    cpu::widen(wide, x, classes);
+    if (accumulate == Accumulate::yes) {
+      cpu::widen(result, out, classes);
+    }
+    vector_gradient(target, row, wide, classes, by, g, result, accumulate);
+    cpu::narrow(out, result, classes);
   } else {
     const C all = target.one_class() ? target.weight(target.index(row)) : static_cast<C>(target.sum_of_shares(row));
     write_row(out, classes, accumulate, [&](std::int64_t c) {

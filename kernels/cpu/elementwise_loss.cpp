@@ -5,6 +5,7 @@
 
 #include <tandem/core/dispatch.h>
 #include <tandem/core/thread_pool.h>
+#include <tandem/kernels/cpu/half_rows.h>
 #include <tandem/kernels/cpu/loops.h>
 #include <tandem/kernels/cpu/loss_rows.h>
 #include <tandem/kernels/elementwise_loss_formulas.h>
@@ -20,6 +21,13 @@ void dispatch(const Kernel& kernel, Body&& body) {
 }
 
 constexpr std::int64_t chunk_of(LossOp op) { return of_difference(op) ? cpu::kElementChunk : cpu::kExponentialChunk; }
+
+// Room for a stretch of 16-bit elements as floats.
+template <class T>
+struct WideStretch {
+  static constexpr std::int64_t kSize = is_16_bit<T> ? cpu::kLossStretch : 1;
+  float input[kSize], target[kSize], weight[kSize], pos_weight[kSize];
+};
 
 // Gives the loss and the gradients of element i, from the fields that both kernels have.
 template <LossOp op, class T>
@@ -39,14 +47,23 @@ class Elements {
   C input_grad(std::int64_t i) const { return weight(i) * loss_input_grad<op, C>(input_[i], target_[i], factors(i)); }
   C target_grad(std::int64_t i) const { return weight(i) * loss_target_grad<op, C>(input_[i], target_[i], factors(i)); }
 
-  /// All elements, for the loops of f32.
-  cpu::LossRow row() const {
+  /// The elements [first, end) for the loops of f32, widened to `wide` if they have 16 bits.
+  cpu::LossRow row(std::int64_t first, std::int64_t end, WideStretch<T>& wide) const {
+    const auto widened = [&](const T* values, auto& to) -> const float* {
+      if (values == nullptr) return nullptr;
+      if constexpr (is_16_bit<T>) {
+        cpu::widen(to, values + first, end - first);
+        return to;
+      } else {
+        return values + first;
+      }
+    };
     return {.op = op,
-            .count = 0,
-            .input = input_,
-            .target = target_,
-            .weight = of_difference(op) ? nullptr : weight_,
-            .pos_weight = of_difference(op) ? nullptr : pos_weight_,
+            .count = end - first,
+            .input = widened(input_, wide.input),
+            .target = widened(target_, wide.target),
+            .weight = of_difference(op) ? nullptr : widened(weight_, wide.weight),
+            .pos_weight = of_difference(op) ? nullptr : widened(pos_weight_, wide.pos_weight),
             .threshold = threshold_};
   }
 
@@ -67,55 +84,62 @@ class Elements {
   C threshold_;
 };
 
-// Sums in eight independent f64 chains, in a fixed order. follow(begin, end) is called for each stretch while the
-// stretch is in cache.
-template <LossOp op, class T, class Follow>
-double sum_of_losses(const Elements<op, T>& elements, std::int64_t begin, std::int64_t end, const Follow& follow) {
-  using C = ComputeType<T>;
+// Writes out (+)= derivative by the input * factor; sums with 16 bits are rounded once.
+template <class T>
+void write_gradients(const cpu::LossRow& row, float factor, T* out, Accumulate accumulate) {
+  if constexpr (is_16_bit<T>) {
+    float wide[cpu::kLossStretch];
+    if (accumulate == Accumulate::yes) {
+      cpu::widen(wide, out, row.count);
+    }
+    TANDEM_BY_ISA(loss_gradients)(row, factor, wide, accumulate);
+    cpu::narrow(out, wide, row.count);
+  } else {
+    TANDEM_BY_ISA(loss_gradients)(row, factor, out, accumulate);
+  }
+}
+
+// Sums in eight independent f64 chains, in a fixed order. Where `gradient` is not null, the gradients by the input,
+// times `scale`, are written while their stretch is in the cache.
+template <LossOp op, class T, class C = ComputeType<T>>
+double sum_of_losses(const Elements<op, T>& elements, std::int64_t begin, std::int64_t end, T* gradient, C scale) {
   constexpr int kLanes = cpu::kLossLanes;
   constexpr std::int64_t kStretch = cpu::kLossStretch;
   double lanes[kLanes] = {};
   for (std::int64_t first = begin; first < end; first += kStretch) {
     const std::int64_t last = std::min(end, first + kStretch);
-    if constexpr (std::is_same_v<T, float>) {
-      TANDEM_BY_ISA(add_losses)(elements.row().from(first, last), lanes);
-      follow(first, last);
-      continue;
-    }
-    C losses[kStretch];  // loops of their own, because the compiler then uses vectors for both
-    const std::int64_t count = last - first;
-    for (std::int64_t i = 0; i < count; ++i) {
-      losses[i] = elements.loss(first + i);
-    }
-    std::int64_t i = 0;
-    for (; i + kLanes <= count; i += kLanes) {
-      for (int lane = 0; lane < kLanes; ++lane) {
-        lanes[lane] += static_cast<double>(losses[i + lane]);
+    if constexpr (std::is_same_v<C, float>) {
+      WideStretch<T> wide;
+      const cpu::LossRow row = elements.row(first, last, wide);
+      TANDEM_BY_ISA(add_losses)(row, lanes);
+      if (gradient != nullptr) {
+        write_gradients(row, scale, gradient + first, Accumulate::no);
+      }
+    } else {
+      C losses[kStretch];  // loops of their own, because the compiler then uses vectors for both
+      const std::int64_t count = last - first;
+      for (std::int64_t i = 0; i < count; ++i) {
+        losses[i] = elements.loss(first + i);
+      }
+      std::int64_t i = 0;
+      for (; i + kLanes <= count; i += kLanes) {
+        for (int lane = 0; lane < kLanes; ++lane) {
+          lanes[lane] += losses[i + lane];
+        }
+      }
+      for (int lane = 0; i < count; ++i, ++lane) {
+        lanes[lane] += losses[i];
+      }
+      for (std::int64_t at = first; gradient != nullptr && at < last; ++at) {
+        gradient[at] = elements.input_grad(at) * scale;
       }
     }
-    for (int lane = 0; i < count; ++i, ++lane) {
-      lanes[lane] += static_cast<double>(losses[i]);
-    }
-    follow(first, last);
   }
   double sum = 0;
   for (const double lane : lanes) {
     sum += lane;
   }
   return sum;
-}
-
-// The gradient by the input for one gradient of all losses.
-void input_gradient_f32(const ElementwiseLossGrad& kernel) {
-  const float grad = kernel.grad != nullptr ? *static_cast<const float*>(kernel.grad) : 1.0F;
-  const float factor = grad * static_cast<float>(kernel.scale);
-  for_loss<float>(kernel.op, [&]<LossOp op, class T>() {
-    const Elements<op, float> elements(kernel);
-    core::parallel_for(kernel.count, chunk_of(op), [&](std::int64_t begin, std::int64_t end) {
-      TANDEM_BY_ISA(loss_gradients)
-      (elements.row().from(begin, end), factor, static_cast<float*>(kernel.result) + begin, kernel.accumulate);
-    });
-  });
 }
 
 }  // namespace
@@ -135,21 +159,9 @@ void run(OnCpu, Context& context, const ElementwiseLoss& kernel) {
     }
     T* gradient = static_cast<T*>(kernel.input_grad);
     const auto scale = static_cast<ComputeType<T>>(kernel.scale);
-    const double total =
-        cpu::join_chunks(context.scratch, kernel.count, kChunk, 0.0, [&](std::int64_t begin, std::int64_t end) {
-          if (gradient == nullptr) {
-            return sum_of_losses(elements, begin, end, [](std::int64_t, std::int64_t) {});
-          }
-          return sum_of_losses(elements, begin, end, [&](std::int64_t first, std::int64_t last) {
-            if constexpr (std::is_same_v<T, float>) {
-              TANDEM_BY_ISA(loss_gradients)(elements.row().from(first, last), scale, gradient + first, Accumulate::no);
-            } else {
-              for (std::int64_t i = first; i < last; ++i) {
-                gradient[i] = T(elements.input_grad(i) * scale);
-              }
-            }
-          });
-        });
+    const double total = cpu::join_chunks(
+        context.scratch, kernel.count, kChunk, 0.0,
+        [&](std::int64_t begin, std::int64_t end) { return sum_of_losses(elements, begin, end, gradient, scale); });
     *loss = T(static_cast<ComputeType<T>>(total * kernel.scale));
   });
 }
@@ -162,6 +174,17 @@ void run(OnCpu, Context&, const ElementwiseLossGrad& kernel) {
     T* out = static_cast<T*>(kernel.result);
     const C scale = static_cast<C>(kernel.scale);
     const C common = kernel.loss_per_element || grad == nullptr ? scale : grad[0] * scale;
+    if constexpr (std::is_same_v<C, float>) {
+      if (!kernel.of_target && !kernel.loss_per_element) {
+        return core::parallel_for(kernel.count, chunk_of(op), [&](std::int64_t begin, std::int64_t end) {
+          for (std::int64_t first = begin; first < end; first += cpu::kLossStretch) {
+            WideStretch<T> wide;
+            const std::int64_t last = std::min(end, first + cpu::kLossStretch);
+            write_gradients(elements.row(first, last, wide), common, out + first, kernel.accumulate);
+          }
+        });
+      }
+    }
     const auto write = [&](auto&& slope) {
       core::parallel_for(kernel.count, chunk_of(op), [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin; i < end; ++i) {
@@ -172,8 +195,6 @@ void run(OnCpu, Context&, const ElementwiseLossGrad& kernel) {
     };
     if (kernel.of_target) {
       write([&](std::int64_t i) { return elements.target_grad(i); });
-    } else if (std::is_same_v<T, float> && !kernel.loss_per_element) {
-      input_gradient_f32(kernel);
     } else {
       write([&](std::int64_t i) { return elements.input_grad(i); });
     }
@@ -188,8 +209,14 @@ void run(OnCpu, Context&, const RescaleGradient& kernel) {
     }
     T* const gradient = static_cast<T*>(kernel.gradient);
     core::parallel_for(kernel.count, cpu::element_grain(kernel.count), [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) {
-        gradient[i] = T(gradient[i] * g);
+      if constexpr (is_16_bit<T>) {
+        cpu::change_pieces(gradient + begin, end - begin, [g](float* floats, std::int64_t, std::int64_t count) {
+          std::transform(floats, floats + count, floats, [g](float value) { return value * g; });
+        });
+      } else {
+        for (std::int64_t i = begin; i < end; ++i) {
+          gradient[i] *= g;
+        }
       }
     });
   });

@@ -27,10 +27,11 @@ void fill_counted(T* out, std::int64_t begin, std::int64_t end, Value&& value) {
 
 void run(OnCpu, Context&, const Fill& kernel) {
   core::dispatch_any(kernel.dtype, [&]<class T>() {
-    const T value = convert<T>(kernel.value);
+    const T filled = convert<T>(kernel.value);
     const std::int64_t stride = kernel.out.strides[kernel.loop.ndim - 1];
     cpu::for_each_row<T>(kernel.loop, {&kernel.out}, [&](T* const(&p)[1], std::int64_t count) {
       T* out = p[0];
+      const T value = filled;  // a copy that `out` cannot point to, so that it is read once
       if (stride == 1) {
         for (std::int64_t i = 0; i < count; ++i) {
           out[i] = value;

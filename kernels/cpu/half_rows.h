@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include <tandem/core/float16.h>
 #include <tandem/kernels/cpu/flat_rows.h>
@@ -12,6 +13,12 @@ namespace tandem::inline v0::kernels::cpu {
 
 /// Elements of a piece.
 inline constexpr std::int64_t kHalfPiece = 1024;
+/// Fewer elements than this do not make up for the calls.
+inline constexpr std::int64_t kHalfLeast = 32;
+/// Whether loops with a single addition or comparison are faster on pieces than on T itself. BFloat16 is converted by a
+/// shift, which the compiler does in vectors.
+template <class T>
+inline constexpr bool kPiecesPay = std::is_same_v<T, Float16>;
 
 inline void widen(float* out, const BFloat16* in, std::int64_t count) { TANDEM_BY_ISA(widen_bf16)(out, in, count); }
 inline void widen(float* out, const Float16* in, std::int64_t count) { TANDEM_BY_ISA(widen_f16)(out, in, count); }
@@ -35,6 +42,23 @@ void change_pieces(T* values, std::int64_t count, Body&& body) {
   for_each_piece(values, count, [&](float* floats, std::int64_t first, std::int64_t here) {
     body(floats, first, here);
     narrow(values + first, floats, here);
+  });
+}
+
+/// to += values; each sum is rounded once.
+template <class T>
+void add_rounded(T* to, const T* values, std::int64_t count) {
+  if (!kPiecesPay<T> || count < kHalfLeast) {
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < count; ++i) {
+      to[i] = T(to[i] + values[i]);
+    }
+    return;
+  }
+  float added[kHalfPiece];
+  change_pieces(to, count, [&](float* sums, std::int64_t first, std::int64_t here) {
+    widen(added, values + first, here);
+    TANDEM_BY_ISA(add_f32)(sums, added, here);
   });
 }
 

@@ -7,6 +7,7 @@
 
 #include <tandem/core/dispatch.h>
 #include <tandem/core/thread_pool.h>
+#include <tandem/kernels/cpu/half_rows.h>
 #include <tandem/kernels/math.h>
 
 namespace tandem::inline v0::kernels {
@@ -61,9 +62,13 @@ void run(OnCpu, Context&, const IndexAdd& kernel) {
           }
           T* out = static_cast<T*>(kernel.out) + (o * kernel.size + kernel.index[i]) * kernel.inner;
           const T* in = static_cast<const T*>(kernel.in) + (o * kernel.count + i) * kernel.inner;
+          if constexpr (is_16_bit<T>) {
+            cpu::add_rounded(out, in, inner);
+          } else {
 #pragma GCC ivdep
-          for (std::int64_t k = 0; k < inner; ++k) {
-            out[k] = wrapping_add(out[k], in[k]);
+            for (std::int64_t k = 0; k < inner; ++k) {
+              out[k] = wrapping_add(out[k], in[k]);
+            }
           }
         }
       }

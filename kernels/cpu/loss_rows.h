@@ -19,16 +19,6 @@ struct LossRow {
   const float* weight;      // null for all 1
   const float* pos_weight;  // null for all 1
   float threshold;
-
-  LossRow from(std::int64_t first, std::int64_t end) const {
-    LossRow part = *this;
-    part.count = end - first;
-    part.input += first;
-    part.target += first;
-    part.weight = weight != nullptr ? weight + first : nullptr;
-    part.pos_weight = pos_weight != nullptr ? pos_weight + first : nullptr;
-    return part;
-  }
 };
 
 inline constexpr int kLossLanes = 8;

@@ -90,7 +90,12 @@ void run_16_bit(const Pointwise& kernel) {
                              }
                            }
                            row(result, 1, in, kDense, s, t, size);
-                           if (out_stride == 1 && kernel.accumulate == Accumulate::no) {
+                           if (out_stride == 1) {
+                             if (kernel.accumulate == Accumulate::yes) {
+                               float sums[kBlock];
+                               cpu::widen(sums, p[0] + first, size);
+                               TANDEM_BY_ISA(add_f32)(result, sums, size);
+                             }
                              cpu::narrow(p[0] + first, result, size);
                              continue;
                            }

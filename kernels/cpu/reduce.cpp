@@ -48,6 +48,15 @@ typename S::Total sum_strided(const T* in, std::int64_t stride, std::int64_t cou
       return TANDEM_BY_ISA(sum_row)(in, count);
     }
   }
+  if constexpr (cpu::kPiecesPay<T> && std::is_same_v<S, Sum<T, false>>) {
+    if (stride == 1 && count >= cpu::kHalfLeast) {
+      double total = 0;
+      cpu::for_each_piece(in, count, [&](const float* floats, std::int64_t, std::int64_t here) {
+        total += TANDEM_BY_ISA(sum_row)(floats, here);
+      });
+      return total;
+    }
+  }
   typename S::Total total = 0;
   for (std::int64_t begin = 0; begin < count; begin += kSumBlock) {
     const std::int64_t end = std::min(begin + kSumBlock, count);
@@ -109,8 +118,8 @@ std::int64_t column_grain(std::int64_t columns, std::int64_t rows) {
 // blocks, so that memory is read in order.
 template <class S, class T>
 void sum_columns(const Reduce& kernel) {
-  // Columns per chunk: few enough for the sums to stay in L1, and enough for memory to be read in long stretches.
-  constexpr std::int64_t kColumns = is_16_bit<T> ? 2048 : 256;
+  // Columns at a time: few enough for the sums to stay in L1, and enough for memory to be read in long stretches.
+  constexpr std::int64_t kColumns = is_16_bit<T> ? 2048 : 1024;
   const std::int64_t columns = kernel.kept.sizes[0];
   const std::int64_t rows = kernel.reduced.sizes[0];
   const std::int64_t row_stride = kernel.in_reduced.strides[0];
@@ -128,14 +137,15 @@ void sum_columns(const Reduce& kernel) {
     }
     for (std::int64_t first = begin; first < end; first += kColumns) {
       const std::int64_t width = std::min(kColumns, end - first);
-      typename S::Total totals[kColumns] = {};
+      typename S::Total totals[kColumns];
+      std::fill_n(totals, width, 0);
       for (std::int64_t block = 0; block < rows; block += kRowBlock) {
-        typename S::Lane sums[kColumns] = {};
+        typename S::Lane sums[kColumns];
+        std::fill_n(sums, width, 0);
         for (std::int64_t r = block; r < std::min(block + kRowBlock, rows); ++r) {
           const T* in = kernel.in.as<const T>() + r * row_stride + first;
           if constexpr (is_16_bit<T> && !S::kWhole) {
-            constexpr std::int64_t kWide = 32;  // fewer do not make up for two calls
-            if (width >= kWide) {
+            if (width >= cpu::kHalfLeast) {
               float line[kColumns];
               cpu::widen(line, in, width);
               TANDEM_BY_ISA(add_f32)(sums, line, width);

@@ -31,7 +31,7 @@ cpu::PointwiseRow<float> row_on(core::Isa isa, PointwiseOp op, Accumulate accumu
 
 std::vector<float> values_of(core::Isa isa, PointwiseOp op, const std::vector<float>& x) {
   std::vector<float> y(x.size());
-  row_on(isa, op)(y.data(), 1, {x.data(), x.data(), x.data()}, {1, 1, 1}, 0, 0, static_cast<std::int64_t>(x.size()));
+  row_on(isa, op)(y.data(), 1, {x.data(), x.data(), x.data()}, {1, 1, 1}, 1, kInf, static_cast<std::int64_t>(x.size()));
   return y;
 }
 
@@ -61,6 +61,8 @@ const Function kFunctions[] = {
     {PointwiseOp::expm1, "expm1", [](double x) { return std::expm1(x); }, 2},
     {PointwiseOp::log, "log", [](double x) { return std::log(x); }, 1},
     {PointwiseOp::log1p, "log1p", [](double x) { return std::log1p(x); }, 1},
+    {PointwiseOp::softplus, "softplus", [](double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); },
+     2},
     {PointwiseOp::tanh, "tanh", [](double x) { return std::tanh(x); }, 2},
     {PointwiseOp::sigmoid, "sigmoid", [](double x) { return logistic(x); }, 2},
     {PointwiseOp::sin, "sin", [](double x) { return std::sin(x); }, 1.6},

@@ -26,7 +26,54 @@ void add_lines(const PatchGradient& gradient, const Lines& lines, const float* i
   const PatchAxis& axis_x = gradient.patches.x;
   const std::int64_t positions = gradient.patches.positions();
   Vec sum[kRows][kTaps] = {};
+  // Adds the products of kLanes positions from x on, in line y: with masks of them and of what they see, or without
+  // masks where all of that lies inside.
+  const auto multiply = [&](std::int64_t y, std::int64_t x, const Mask* wanted,
+                            const Mask* inside) __attribute__((always_inline)) {
+    const float* const line = in + axis_y.at(y, lines.ty) * axis_x.size;
+    const float* const of_line = grad + y * axis_x.positions + x;
+    Vec g[kRows];
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      g[r] = wanted == nullptr ? load(of_line + r * positions) : load(of_line + r * positions, *wanted);
+    }
+#pragma GCC unroll 8
+    for (int t = 0; t < kTaps; ++t) {
+      const float* const seen = line + axis_x.at(x, t);
+      const Vec v = inside == nullptr ? load(seen) : load(seen, inside[t]);
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        sum[r][t] = fma(v, g[r], sum[r][t]);
+      }
+    }
+  };
+  // The lines whose window has a row inside of the image, and the positions that need no mask.
+  std::int64_t begin = lines.begin;
+  std::int64_t end = lines.end;
+  while (begin < end && axis_y.at(begin, lines.ty) < 0) {
+    ++begin;
+  }
+  while (begin < end && axis_y.at(end - 1, lines.ty) >= axis_y.size) {
+    --end;
+  }
+  std::int64_t first_inside = 0;
+  while (first_inside < axis_x.positions && first_inside + axis_x.low() < 0) {
+    first_inside += kLanes;
+  }
+  std::int64_t past_inside = first_inside;
+  while (past_inside + kLanes <= axis_x.positions && past_inside + axis_x.high() + kLanes <= axis_x.size) {
+    past_inside += kLanes;
+  }
+  // Along the lines first: the processor then fetches ahead what comes from memory.
+  for (std::int64_t y = begin; y < end; ++y) {
+    for (std::int64_t x = first_inside; x < past_inside; x += kLanes) {
+      multiply(y, x, nullptr, nullptr);
+    }
+  }
   for (std::int64_t x = 0; x < axis_x.positions; x += kLanes) {
+    if (x >= first_inside && x < past_inside) {
+      continue;
+    }
     const Mask wanted = first(axis_x.positions - x);
     Mask inside[kTaps];
 #pragma GCC unroll 8
@@ -34,26 +81,8 @@ void add_lines(const PatchGradient& gradient, const Lines& lines, const float* i
       const std::int64_t at = axis_x.at(x, t);
       inside[t] = between(-at, axis_x.size - at);
     }
-    const float* of_line = grad + lines.begin * axis_x.positions + x;
-    for (std::int64_t y = lines.begin; y < lines.end; ++y, of_line += axis_x.positions) {
-      const std::int64_t row = axis_y.at(y, lines.ty);
-      if (row < 0 || row >= axis_y.size) {
-        continue;
-      }
-      const float* const line = in + row * axis_x.size;
-      Vec g[kRows];
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) {
-        g[r] = load(of_line + r * positions, wanted);
-      }
-#pragma GCC unroll 8
-      for (int t = 0; t < kTaps; ++t) {
-        const Vec v = load(line + axis_x.at(x, t), inside[t]);
-#pragma GCC unroll 8
-        for (int r = 0; r < kRows; ++r) {
-          sum[r][t] = fma(v, g[r], sum[r][t]);
-        }
-      }
+    for (std::int64_t y = begin; y < end; ++y) {
+      multiply(y, x, &wanted, inside);
     }
   }
 #pragma GCC unroll 8

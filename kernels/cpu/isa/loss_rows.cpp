@@ -77,7 +77,7 @@ TANDEM_SIMD Vec binary_gradient(const Element& of) {
 }
 
 TANDEM_SIMD Vec logits_loss(const Element& of) {
-  const Vec tail = log1p(exp_below_one(-magnitude(of.x)));
+  const Vec tail = log1p_below_one(exp_below_one(-magnitude(of.x)));
   const Vec of_x = max(Vec{}, of.x) + tail;
   const Vec of_minus_x = max(Vec{}, -of.x) + tail;
   return of.pos_weight * of.t * of_minus_x + (broadcast(1) - of.t) * of_x;

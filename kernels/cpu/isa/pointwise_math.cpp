@@ -40,7 +40,8 @@ TANDEM_SIMD Vec of(Vec a, [[maybe_unused]] Vec b, [[maybe_unused]] Vec c, [[mayb
   if constexpr (op == gelu_tanh) return a * gelu_tanh_cdf(a);
   if constexpr (op == softplus) {
     const Vec scaled = a * by.s;
-    return scaled > by.t ? a : TANDEM_ISA::log1p(TANDEM_ISA::exp(scaled)) / by.s;
+    const Vec tail = log1p_below_one(exp_below_one(-magnitude(scaled)));
+    return scaled > by.t ? a : (max(Vec{}, scaled) + tail) / by.s;
   }
   if constexpr (op == elu) return a > Vec{} ? a : by.s * TANDEM_ISA::expm1(a);
   // Squares are much cheaper than other powers.

@@ -168,6 +168,13 @@ TANDEM_SIMD Vec log1p(Vec x) {
   return x == Vec{} ? x : value;
 }
 
+/// log(1 + x) for x from 0 to 1.
+TANDEM_SIMD Vec log1p_below_one(Vec x) {
+  const Vec half = broadcast(0.5F);
+  const auto low = x < half;
+  return log_of({low ? x : x * half - half, low ? Vec{} : broadcast(1)});
+}
+
 #if defined(__AVX512F__)
 
 TANDEM_SIMD Vec look_up(const float (&table)[32], Bits index) {

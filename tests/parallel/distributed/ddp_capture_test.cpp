@@ -334,6 +334,30 @@ TEST(DdpCapture, AStepThatReducesEverySecondTimeIsRefused) {
   });
 }
 
+// The replay changes the parameters before its pass in no_sync(), not after it.
+TEST(DdpCapture, AnUpdateBeforeALocalPassOfTheSameStepIsNoDrift) {
+  Warnings warnings;
+  as_ranks(2, [](ProcessGroup& group) {
+    nn::Linear layer(1, 1);
+    DistributedDataParallel ddp(layer);
+    optim::SGD sgd(layer.parameters(), {.lr = 0.1});
+    const Tensor x = full({1, 1}, 1.0 + group.rank());
+    ddp(x).sum().backward();
+    auto update_and_begin = graph::capture([&](const Tensor& input) {
+      sgd.step();
+      sgd.zero_grad();
+      const auto local = ddp.no_sync();
+      ddp(input).sum().backward();
+    });
+    for (int i = 0; i < 6; ++i) {
+      update_and_begin(x);
+      ddp(x).sum().backward();
+    }
+    EXPECT_GT(update_and_begin.stats().replayed, 0);
+  });
+  EXPECT_THAT(warnings.texts(), testing::IsEmpty());
+}
+
 TEST(DdpCapture, ANoSyncThatOutlivesItsStepIsAnError) {
   as_ranks(1, [](ProcessGroup&) {
     nn::Linear layer(1, 1);
