@@ -82,7 +82,7 @@ Replay::Replay(std::unique_ptr<Recorded> recorded, std::shared_ptr<const Arena> 
   join_pointwise();
   for (const Held& held : recorded_->held) {
     if (held.storage->version() != held.version) {
-      changed_.push_back(held.storage);
+      changed_.push_back({held.storage});
     }
   }
   for (const Tensor& output : outputs) {
@@ -90,8 +90,8 @@ Replay::Replay(std::unique_ptr<Recorded> recorded, std::shared_ptr<const Arena> 
       continue;
     }
     const core::Ref<detail::Storage>& storage = output.raw().storage;
-    if (std::find(changed_.begin(), changed_.end(), storage) == changed_.end()) {
-      changed_.push_back(storage);
+    if (std::ranges::find(changed_, storage, &Changed::storage) == changed_.end()) {
+      changed_.push_back({storage});
     }
   }
 #if TANDEM_WITH_CUDA
@@ -218,7 +218,9 @@ const char* Replay::stale() const {
 }
 
 void Replay::run() const {
-  bump_versions();  // first, as host work of the step compares versions with those after it
+  for (const Changed& changed : changed_) {
+    changed.version = changed.storage->version();
+  }
   try {
     run_step();
   } catch (const std::exception& failure) {
@@ -240,11 +242,16 @@ void Replay::fail(const std::exception& failure) const {
       state.leaf->set_fresh(false);
     }
   }
+  bump_versions();
 }
 
+// Host work such as an optimiser's has its own increment, in its place among the rest. A second one would look like
+// another change to whoever noted the version in between.
 void Replay::bump_versions() const {
-  for (const core::Ref<detail::Storage>& storage : changed_) {
-    storage->bump_version();
+  for (const Changed& changed : changed_) {
+    if (changed.storage->version() == changed.version) {
+      changed.storage->bump_version();
+    }
   }
 }
 
@@ -270,6 +277,7 @@ void Replay::run_step() const {
       state.leaf->keep_only_part();
     }
   }
+  bump_versions();
 }
 
 // Records this thread's streams for the GPU memory that they are about to use.

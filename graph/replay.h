@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <span>
@@ -46,6 +47,11 @@ class Replay {
     std::size_t first_work, end_work;  // in works_
     std::unique_ptr<GpuGraph> graph;   // of all of them; null: they run one by one
   };
+  /// Memory that each run changes.
+  struct Changed {
+    core::Ref<detail::Storage> storage;
+    mutable std::uint32_t version = 0;  // before the latest run
+  };
   class DrawScope;
   void run_step() const;
   void fail(const std::exception& failure) const;
@@ -69,7 +75,7 @@ class Replay {
   std::vector<Op> works_;  // the ops that are host work
   std::vector<std::unique_ptr<kernels::PointwiseRun>> pointwise_runs_;
   std::size_t joined_ = 0;  // launches in runs, but for the first of each
-  std::vector<core::Ref<detail::Storage>> changed_;
+  std::vector<Changed> changed_;
   Device device_;
   bool one_device_ = true;
   bool on_own_stream_;               // whether a StreamScope was open at construction

@@ -110,7 +110,10 @@ template <PointwiseOp op, class T>
   if constexpr (op == silu) return a / (T(1) + std::exp(-a));
   if constexpr (op == gelu) return a * normal_cdf(a);
   if constexpr (op == gelu_tanh) return a * gelu_tanh_cdf(a);
-  if constexpr (op == softplus) return a * s > t ? a : std::log1p(std::exp(a * s)) / s;
+  if constexpr (op == softplus) {
+    const T x = a * s;  // whose exponential may be infinite
+    return x > t ? a : ((x > T(0) ? x : T(0)) + std::log1p(std::exp(-std::abs(x)))) / s;
+  }
   if constexpr (op == leaky_relu) return a > T(0) ? a : a * s;
   if constexpr (op == elu) return a > T(0) ? a : s * std::expm1(a);
   if constexpr (op == abs_grad) return b > T(0) ? a : (b < T(0) ? -a : b == T(0) ? T(0) : b);

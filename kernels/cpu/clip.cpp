@@ -13,9 +13,10 @@ namespace tandem::inline v0::kernels {
 
 namespace {
 
-constexpr std::int64_t kPowers = 256;  // that are computed at a time
+constexpr std::int64_t kPowers = 256;  // elements whose powers are computed at a time
 
-// powers[i] = values[i]^exponent, as products. Changes the values.
+// powers[i] = values[i]^exponent. Products are computed in vectors, and std::pow takes some twenty times as long.
+// Changes the values.
 void whole_powers(double (&values)[kPowers], unsigned exponent, double (&powers)[kPowers]) {
   std::fill_n(powers, kPowers, 1.0);
   while (true) {
@@ -36,8 +37,8 @@ void whole_powers(double (&values)[kPowers], unsigned exponent, double (&powers)
 
 template <class T>
 double sum_of_powers(const T* values, std::int64_t count, double power) {
-  constexpr double kMostProducts = 64;
-  const bool is_whole = power >= 1 && power <= kMostProducts && power == std::floor(power);
+  constexpr double kLargestWhole = 64;  // rounding errors grow with the power
+  const bool is_whole = power >= 1 && power <= kLargestWhole && power == std::floor(power);
   constexpr int kLanes = 8;
   double lanes[kLanes] = {};
   double magnitudes[kPowers] = {};

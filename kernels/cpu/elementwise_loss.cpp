@@ -84,7 +84,7 @@ class Elements {
   C threshold_;
 };
 
-// Writes out (+)= derivative by the input * factor; sums with 16 bits are rounded once.
+// Writes out (+)= factor * the derivative by the input. Results of 16 bits are rounded once.
 template <class T>
 void write_gradients(const cpu::LossRow& row, float factor, T* out, Accumulate accumulate) {
   if constexpr (is_16_bit<T>) {

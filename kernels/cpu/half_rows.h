@@ -15,8 +15,8 @@ namespace tandem::inline v0::kernels::cpu {
 inline constexpr std::int64_t kHalfPiece = 1024;
 /// Fewer elements than this do not make up for the calls.
 inline constexpr std::int64_t kHalfLeast = 32;
-/// Whether loops with a single addition or comparison are faster on pieces than on T itself. BFloat16 is converted by a
-/// shift, which the compiler does in vectors.
+/// Whether loops with little arithmetic are faster on pieces than on T itself. BFloat16 is converted by a shift, which
+/// the compiler does in vectors.
 template <class T>
 inline constexpr bool kPiecesPay = std::is_same_v<T, Float16>;
 
@@ -45,21 +45,22 @@ void change_pieces(T* values, std::int64_t count, Body&& body) {
   });
 }
 
-/// to += values; each sum is rounded once.
+/// to += values; each sum is rounded once. `values` is `to` or does not overlap it.
 template <class T>
 void add_rounded(T* to, const T* values, std::int64_t count) {
-  if (!kPiecesPay<T> || count < kHalfLeast) {
-#pragma GCC ivdep
-    for (std::int64_t i = 0; i < count; ++i) {
-      to[i] = T(to[i] + values[i]);
+  if constexpr (kPiecesPay<T>) {
+    if (count >= kHalfLeast) {
+      float added[kHalfPiece];
+      return change_pieces(to, count, [&](float* sums, std::int64_t first, std::int64_t here) {
+        widen(added, values + first, here);
+        TANDEM_BY_ISA(add_f32)(sums, added, here);
+      });
     }
-    return;
   }
-  float added[kHalfPiece];
-  change_pieces(to, count, [&](float* sums, std::int64_t first, std::int64_t here) {
-    widen(added, values + first, here);
-    TANDEM_BY_ISA(add_f32)(sums, added, here);
-  });
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < count; ++i) {
+    to[i] = T(to[i] + values[i]);
+  }
 }
 
 }  // namespace tandem::inline v0::kernels::cpu

@@ -90,12 +90,13 @@ std::vector<double> in_doubles(const Matmul& kernel, std::vector<float> old) {
 
 // Tiles are 14 x 32, 24 x 16 and 8 x 48 (AVX-512) or 6 x 16, 12 x 8 and 4 x 24. Blocks are 256 deep, 168 or 72 rows
 // high, and 1024 or 512 columns wide. The sizes are equal to, below and above these; powers of two conflict in the
-// cache. The last three have outputs that are written in rows of tiles.
-const std::int64_t kLayers[][3] = {{16, 128, 256}, {17, 129, 255},  {15, 70, 49},    {25, 300, 16},  {8, 40, 47},
-                                   {3, 1000, 17},  {1, 513, 33},    {31, 17, 1100},  {1030, 33, 40}, {170, 257, 31},
-                                   {64, 512, 10},  {256, 512, 64},  {40, 1025, 530}, {65, 77, 1},    {33, 1, 20},
-                                   {1, 90, 60},    {47, 130, 3},    {5, 3, 2},       {1, 1, 1},      {100, 256, 500},
-                                   {90, 256, 250}, {1030, 20, 520}, {9, 730, 723},   {260, 725, 724}};
+// cache. {9, 730, 723} and those around it have outputs that are written in rows of tiles; the last four go along
+// lines, 2,048 columns at a time.
+const std::int64_t kLayers[][3] = {
+    {16, 128, 256},  {17, 129, 255}, {15, 70, 49},    {25, 300, 16},  {8, 40, 47},    {3, 1000, 17},   {1, 513, 33},
+    {31, 17, 1100},  {1030, 33, 40}, {170, 257, 31},  {64, 512, 10},  {256, 512, 64}, {40, 1025, 530}, {65, 77, 1},
+    {33, 1, 20},     {1, 90, 60},    {47, 130, 3},    {5, 3, 2},      {1, 1, 1},      {100, 256, 500}, {90, 256, 250},
+    {1030, 20, 520}, {9, 730, 723},  {260, 725, 724}, {1, 2051, 300}, {2, 1030, 520}, {3, 725, 730},   {600, 1, 1000}};
 
 class GemmOf : public ::testing::TestWithParam<core::Isa> {};
 

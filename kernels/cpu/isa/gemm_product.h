@@ -6,6 +6,7 @@
 
 #include <tandem/kernels/cpu/isa/gemm_block.h>
 #include <tandem/kernels/cpu/isa/gemm_dots.h>
+#include <tandem/kernels/cpu/isa/gemm_lines.h>
 
 // Blocks of a product: of the right side what fits in the second-level cache together with a block of the left one.
 // Floats are read in place where that is faster; 16-bit elements, and floats that become bf16, are converted while they
@@ -170,6 +171,21 @@ void multiply_rounded(const Left<T>& left, const Right<T>& right, std::int64_t r
   }
 }
 
+// The direct way, or that along lines.
+template <class Units>
+void multiply_in_place(const Left<float>& left, const Right<float>& right, std::int64_t rows, std::int64_t cols,
+                       std::int64_t depth, const Output<float>& out, ScratchArena& scratch) {
+  if constexpr (std::is_same_v<Units, FloatUnits>) {
+    // Sides of so many elements do not stay in the second-level cache.
+    constexpr std::int64_t kFarRight = std::int64_t{1} << 18;
+    const bool along_lines = (rows <= kFewLines && depth * cols >= kFarRight) || (depth <= kFewLines && out.is_far);
+    if (right.col_stride == 1 && out.update.update == nullptr && along_lines) {
+      return multiply_lines(left, right, rows, cols, depth, out, scratch);
+    }
+  }
+  multiply_direct<Units>(left, right, rows, cols, depth, out, scratch);
+}
+
 /// The product of a block of outputs of the type T, which the operands have too.
 template <class Units, class T>
 void multiply(const Matmul& kernel, const OutputBlock& block, ScratchArena& scratch, const TileUpdate* update) {
@@ -207,9 +223,9 @@ void multiply(const Matmul& kernel, const OutputBlock& block, ScratchArena& scra
     if (kernel.n == 1 && kernel.out_stride == 1 && kernel.after.bias == nullptr && right.depth_stride == 1) {
       const Left<T> row{right.data, right.col_stride, right.depth_stride};
       const Right<T> columns{left.data, left.depth_stride, left.row_stride};
-      return multiply_direct<Units>(row, columns, 1, rows, kernel.k, out, scratch);
+      return multiply_in_place<Units>(row, columns, 1, rows, kernel.k, out, scratch);
     }
-    multiply_direct<Units>(left, right, rows, cols, kernel.k, out, scratch);
+    multiply_in_place<Units>(left, right, rows, cols, kernel.k, out, scratch);
   } else {
     multiply_rounded<Units>(left, right, rows, cols, kernel.k, out, scratch);
   }

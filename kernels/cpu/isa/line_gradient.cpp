@@ -26,8 +26,8 @@ void add_lines(const PatchGradient& gradient, const Lines& lines, const float* i
   const PatchAxis& axis_x = gradient.patches.x;
   const std::int64_t positions = gradient.patches.positions();
   Vec sum[kRows][kTaps] = {};
-  // Adds the products of kLanes positions from x on, in line y: with masks of them and of what they see, or without
-  // masks where all of that lies inside.
+  // Adds the products of the kLanes positions from x on, in line y. `wanted` masks the positions and `inside` what each
+  // tap reads; both are null where nothing lies outside.
   const auto multiply = [&](std::int64_t y, std::int64_t x, const Mask* wanted,
                             const Mask* inside) __attribute__((always_inline)) {
     const float* const line = in + axis_y.at(y, lines.ty) * axis_x.size;
@@ -47,7 +47,8 @@ void add_lines(const PatchGradient& gradient, const Lines& lines, const float* i
       }
     }
   };
-  // The lines whose window has a row inside of the image, and the positions that need no mask.
+  // Lines whose window has its row lines.ty outside of the image add nothing. Positions in [first_inside, past_inside),
+  // which are one step apart, need no mask.
   std::int64_t begin = lines.begin;
   std::int64_t end = lines.end;
   while (begin < end && axis_y.at(begin, lines.ty) < 0) {

@@ -110,6 +110,7 @@ std::vector<std::vector<float>> train(ProcessGroup& group, const Training& train
 
 // Trains twice, with steps that are captured and that are not; both must give the same bits.
 void expect_equal_bits(int ranks, const Training& training) {
+  Warnings warnings;
   as_ranks(ranks, [&](ProcessGroup& group) {
     const auto eager = train(group, training, [](Function function) { return function; });
     std::vector<std::shared_ptr<graph::CapturedStep<Function>>> steps;
@@ -124,6 +125,7 @@ void expect_equal_bits(int ranks, const Training& training) {
       EXPECT_GT(steps.front()->stats().replayed, 0);
     }
   });
+  EXPECT_THAT(warnings.texts(), testing::IsEmpty());
 }
 
 TEST(DdpCapture, GivesTheBitsOfEagerSteps) {
@@ -334,7 +336,7 @@ TEST(DdpCapture, AStepThatReducesEverySecondTimeIsRefused) {
   });
 }
 
-// The replay changes the parameters before its pass in no_sync(), not after it.
+// The parameters change before the replay's pass in no_sync(), not after it.
 TEST(DdpCapture, AnUpdateBeforeALocalPassOfTheSameStepIsNoDrift) {
   Warnings warnings;
   as_ranks(2, [](ProcessGroup& group) {
