@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <mutex>
 
 #include <tandem/core/check.h>
@@ -329,7 +330,14 @@ void Recording::add_work(const char* name, std::uint64_t which, core::FunctionRe
   state.observer = outer_;
   state.recorder = nullptr;
   const core::ThreadStateScope unrecorded(state);
+  std::vector<std::uint32_t> versions;
+  std::ranges::transform(recorded_->held, std::back_inserter(versions),
+                         [](const Held& held) { return held.storage->version(); });
   now();
+  for (std::size_t i = 0; i < versions.size(); ++i) {
+    Held& held = recorded_->held[i];
+    held.work_changes += held.storage->version() - versions[i];
+  }
 }
 
 }  // namespace tandem::inline v0::graph

@@ -60,7 +60,8 @@ struct LeafState {
 /// Memory from before the step that the step uses.
 struct Held {
   core::Ref<detail::Storage> storage;
-  std::uint32_t version;  // version at first use
+  std::uint32_t version;           // version at first use
+  std::uint32_t work_changes = 0;  // increments by host work since then
 };
 
 /// A setting that the step read.

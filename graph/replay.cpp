@@ -81,8 +81,8 @@ Replay::Replay(std::unique_ptr<Recorded> recorded, std::shared_ptr<const Arena> 
   }
   join_pointwise();
   for (const Held& held : recorded_->held) {
-    if (held.storage->version() != held.version) {
-      changed_.push_back({held.storage});
+    if (const std::uint32_t changes = held.storage->version() - held.version; changes != 0) {
+      changed_.push_back({.storage = held.storage, .by_launches = changes > held.work_changes});
     }
   }
   for (const Tensor& output : outputs) {
@@ -91,7 +91,7 @@ Replay::Replay(std::unique_ptr<Recorded> recorded, std::shared_ptr<const Arena> 
     }
     const core::Ref<detail::Storage>& storage = output.raw().storage;
     if (std::ranges::find(changed_, storage, &Changed::storage) == changed_.end()) {
-      changed_.push_back({storage});
+      changed_.push_back({.storage = storage, .by_launches = true});
     }
   }
 #if TANDEM_WITH_CUDA
@@ -217,8 +217,8 @@ const char* Replay::stale() const {
   return nullptr;
 }
 
-void Replay::run() const {
-  for (const Changed& changed : changed_) {
+void Replay::run() {
+  for (Changed& changed : changed_) {
     changed.version = changed.storage->version();
   }
   try {
@@ -232,7 +232,8 @@ void Replay::run() const {
   }
 }
 
-void Replay::fail(const std::exception& failure) const {
+void Replay::fail(const std::exception& failure) {
+  bump_versions();
   for (const auto& settle : recorded_->on_failure) {
     settle(failure);
   }
@@ -242,20 +243,19 @@ void Replay::fail(const std::exception& failure) const {
       state.leaf->set_fresh(false);
     }
   }
-  bump_versions();
 }
 
 // Host work such as an optimiser's has its own increment, in its place among the rest. A second one would look like
-// another change to whoever noted the version in between.
+// another change to whoever noted the version in between. The increments of launches come here, all at once.
 void Replay::bump_versions() const {
   for (const Changed& changed : changed_) {
-    if (changed.storage->version() == changed.version) {
+    if (changed.by_launches || changed.storage->version() == changed.version) {
       changed.storage->bump_version();
     }
   }
 }
 
-void Replay::run_step() const {
+void Replay::run_step() {
   const DrawScope draws(recorded_->draws);
   if (on_own_stream_ || core::thread_state().stream != nullptr) [[unlikely]] {
     note_streams();

@@ -25,7 +25,7 @@ class Replay {
   /// Returns null while the step would still do the same, else the change. Valid only while step_epoch() is unchanged.
   const char* stale() const;
   /// Runs one step.
-  void run() const;
+  void run();
 
   std::size_t launches() const noexcept { return ops_.size() - works_.size(); }
   std::size_t fused_updates() const;
@@ -50,11 +50,12 @@ class Replay {
   /// Memory that each run changes.
   struct Changed {
     core::Ref<detail::Storage> storage;
-    mutable std::uint32_t version = 0;  // before the latest run
+    bool by_launches;           // not only by host work
+    std::uint32_t version = 0;  // before the latest run
   };
   class DrawScope;
-  void run_step() const;
-  void fail(const std::exception& failure) const;
+  void run_step();
+  void fail(const std::exception& failure);
   void bump_versions() const;
   void run_ops() const;
   void run_range(std::size_t first, std::size_t end) const;

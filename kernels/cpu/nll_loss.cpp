@@ -38,14 +38,18 @@ void run(OnCpu, Context& context, const NegativeLogLikelihood& kernel) {
   core::dispatch_floating(kernel.dtype, "nll_loss", [&]<class T>() {
     using C = ComputeType<T>;
     const T* log_probs = static_cast<const T*>(kernel.log_probs);
-    cpu::sum_losses<T>(context, kernel, kernel.outer * kernel.inner, cpu::kElementChunk, [&](std::int64_t row) {
+    const std::int64_t inner = kernel.inner;
+    // Two divisions would take a third of the time of the usual rows, whose classes are neighbours.
+    const auto first_of = [&](std::int64_t row) {
+      return inner == 1 ? row * kernel.classes : row / inner * kernel.classes * inner + row % inner;
+    };
+    cpu::sum_losses<T>(context, kernel, kernel.outer * inner, cpu::kElementChunk, [&](std::int64_t row) {
       const std::int64_t index = kernel.indices[row];
       if (index == kernel.ignore_index) {
         return cpu::CountedLoss<C>{};
       }
-      const std::int64_t at = (row / kernel.inner * kernel.classes + index) * kernel.inner + row % kernel.inner;
       const C weight = weight_of<T>(kernel.weight, index);
-      return cpu::CountedLoss<C>{-weight * log_probs[at], weight};
+      return cpu::CountedLoss<C>{-weight * log_probs[first_of(row) + index * inner], weight};
     });
   });
 }

@@ -5,13 +5,13 @@
 
 #include <tandem/kernels/cpu/isa/gemm_block.h>
 
-// Products of few rows, or of little depth, of which one side comes from memory. They go along its lines, which the
-// processor fetches ahead. A tile would take a vector of each line, and lines may lie pages apart. Sums are the same
-// chains as those of tiles.
+// Products of few rows whose right side comes from memory, or of little depth whose outputs go there. They go along
+// lines, which the processor fetches ahead. A tile would take a vector of each line, and lines may lie pages apart.
+// Sums are the same chains as those of tiles.
 
 namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
 
-/// So few rows, or such a depth, are worth it.
+/// Up to so many rows, or such a depth, go along lines.
 inline constexpr std::int64_t kFewLines = 3;
 
 // Some lines of the right side, for a few rows of outputs.
@@ -27,7 +27,8 @@ struct RightLines {
 };
 
 template <int kRows, int kLines>
-void add_lines(const RightLines& of) {
+void add_lines(const RightLines& lines) {
+  const RightLines of = lines;  // a copy that the stores below can't alias
   Vec factors[kRows][kLines];
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
@@ -70,7 +71,7 @@ void add_lines(const RightLines& of, std::int64_t rows) {
 /// For a right side whose columns are neighbours.
 inline void multiply_lines(const Left<float>& left, const Right<float>& right, std::int64_t rows, std::int64_t cols,
                            std::int64_t depth, const Output<float>& out, ScratchArena& scratch) {
-  constexpr std::int64_t kWide = 2048;  // columns whose sums and lines stay in the first-level cache
+  constexpr std::int64_t kWide = 2048;  // columns whose sums stay in the first-level cache
   constexpr std::int64_t kStride = kWide + kLanes;
   constexpr std::int64_t kTogether = 4;
   const std::int64_t deep = block_depth<FloatUnits>(depth);
@@ -85,8 +86,7 @@ inline void multiply_lines(const Left<float>& left, const Right<float>& right, s
         const Epilogue epilogue = part_of(out.epilogue, k, end, depth);
         const bool in_place = epilogue.plain() && !epilogue.add;  // the outputs themselves take the sums
         float* const to = out.data + row * out.stride + col;
-        for (std::int64_t at = k; at < end;) {
-          const bool together = at + kTogether <= end;
+        for (std::int64_t at = k; at < end; at += kTogether) {
           const Left<float> factors = left.at(row, at);
           const RightLines lines{factors.data,
                                  factors.row_stride,
@@ -97,8 +97,12 @@ inline void multiply_lines(const Left<float>& left, const Right<float>& right, s
                                  in_place ? to : sums,
                                  in_place ? out.stride : kStride,
                                  at > k};
-          together ? add_lines<kTogether>(lines, high) : add_lines<1>(lines, high);
-          at += together ? kTogether : 1;
+          switch (end - at) {
+            case 1: add_lines<1>(lines, high); break;
+            case 2: add_lines<2>(lines, high); break;
+            case 3: add_lines<3>(lines, high); break;
+            default: add_lines<kTogether>(lines, high);
+          }
         }
         for (std::int64_t r = 0; r < high && !in_place; ++r) {
           for (std::int64_t c = 0; c < wide; c += kLanes) {

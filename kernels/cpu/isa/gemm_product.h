@@ -173,13 +173,13 @@ void multiply_rounded(const Left<T>& left, const Right<T>& right, std::int64_t r
 
 // The direct way, or that along lines.
 template <class Units>
-void multiply_in_place(const Left<float>& left, const Right<float>& right, std::int64_t rows, std::int64_t cols,
-                       std::int64_t depth, const Output<float>& out, ScratchArena& scratch) {
+void multiply_untransposed(const Left<float>& left, const Right<float>& right, std::int64_t rows, std::int64_t cols,
+                           std::int64_t depth, const Output<float>& out, ScratchArena& scratch) {
   if constexpr (std::is_same_v<Units, FloatUnits>) {
-    // Sides of so many elements do not stay in the second-level cache.
-    constexpr std::int64_t kFarRight = std::int64_t{1} << 18;
-    const bool along_lines = (rows <= kFewLines && depth * cols >= kFarRight) || (depth <= kFewLines && out.is_far);
-    if (right.col_stride == 1 && out.update.update == nullptr && along_lines) {
+    constexpr std::int64_t kFarRight = std::int64_t{1} << 18;  // elements, more than most second-level caches hold
+    constexpr std::int64_t kLong = 512;                        // shorter lines are not worth the calls
+    const bool is_far = (rows <= kFewLines && depth * cols >= kFarRight) || (depth <= kFewLines && out.is_far);
+    if (is_far && cols >= kLong && right.col_stride == 1 && out.update.update == nullptr) {
       return multiply_lines(left, right, rows, cols, depth, out, scratch);
     }
   }
@@ -223,9 +223,9 @@ void multiply(const Matmul& kernel, const OutputBlock& block, ScratchArena& scra
     if (kernel.n == 1 && kernel.out_stride == 1 && kernel.after.bias == nullptr && right.depth_stride == 1) {
       const Left<T> row{right.data, right.col_stride, right.depth_stride};
       const Right<T> columns{left.data, left.depth_stride, left.row_stride};
-      return multiply_in_place<Units>(row, columns, 1, rows, kernel.k, out, scratch);
+      return multiply_untransposed<Units>(row, columns, 1, rows, kernel.k, out, scratch);
     }
-    multiply_in_place<Units>(left, right, rows, cols, kernel.k, out, scratch);
+    multiply_untransposed<Units>(left, right, rows, cols, kernel.k, out, scratch);
   } else {
     multiply_rounded<Units>(left, right, rows, cols, kernel.k, out, scratch);
   }
