@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -42,13 +41,6 @@ void expect_rounded(const std::vector<T>& got, const std::vector<float>& exact) 
   for (std::size_t i = 0; i < got.size(); ++i) {
     ASSERT_EQ(got[i].bits(), T(exact[i]).bits()) << "element " << i << ": " << exact[i];
   }
-}
-
-Loop row_of(std::int64_t count) {
-  Loop loop;
-  loop.ndim = 1;
-  loop.sizes[0] = count;
-  return loop;
 }
 
 template <class T>
@@ -209,7 +201,7 @@ TYPED_TEST(HalfKernelsOf, RowsAreAddedWithOneRounding) {
     launch(test::cpu(), Copy{.in_dtype = dtype_of<TypeParam>,
                              .out_dtype = dtype_of<TypeParam>,
                              .accumulate = Accumulate::yes,
-                             .loop = row_of(count),
+                             .loop = test::loop_of({count}),
                              .out = dense(copied.data()),
                              .in = dense(values.data())});
     expect_rounded(copied, once);
@@ -248,7 +240,7 @@ TYPED_TEST(HalfKernelsOf, RowsAreCompared) {
       std::vector<std::uint8_t> bytes(static_cast<std::size_t>(count), 7);
       launch(test::cpu(), Compare{.op = op,
                                   .dtype = dtype_of<TypeParam>,
-                                  .loop = row_of(count),
+                                  .loop = test::loop_of({count}),
                                   .out = dense(reinterpret_cast<bool*>(bytes.data())),
                                   .a = dense(a.data()),
                                   .b = dense(b.data())});
@@ -279,8 +271,8 @@ TYPED_TEST(HalfKernelsOf, SumsAndNormsKeepTheirDigits) {
     std::vector<TypeParam> mean(1);
     launch(test::cpu(), Reduce{.op = ReduceOp::sum,
                                .dtype = dtype_of<TypeParam>,
-                               .kept = row_of(1),
-                               .reduced = row_of(count),
+                               .kept = test::loop_of({1}),
+                               .reduced = test::loop_of({count}),
                                .out = dense(mean.data()),
                                .in = dense(values.data()),
                                .in_reduced = dense(values.data()),
